@@ -1,0 +1,1 @@
+"""The edges: serializers, the embedded log, sources and sinks. Nothing here knows Spark."""

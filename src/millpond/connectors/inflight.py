@@ -1,0 +1,56 @@
+"""Values on their way from one stage to the next, or to the driver: any Python object, fast.
+
+Never written to disk, so neither form needs a version. `marshal` is exact for the plain types
+and several times faster than pickle; it refuses everything else, which then goes by pickle.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from millpond.errors import SerializationError, shown
+
+__all__ = ["copy_value", "decode", "encode", "pickled"]
+
+# No marshalled value begins with this byte, and every pickle of protocol 2 and up does.
+_PICKLE = b"\x80"
+
+
+def encode(value: Any) -> bytes:
+    """Return the bytes of any value that can be pickled."""
+    try:
+        return marshal.dumps(value)
+    except ValueError:
+        return pickled(value)
+
+
+def decode(data: bytes) -> Any:
+    """Return a fresh value from its bytes."""
+    return pickle.loads(data) if data[:1] == _PICKLE else marshal.loads(data)
+
+
+def copy_value(value: Any) -> Any:
+    """Return a copy of a value, deep enough that changing one never shows in the other."""
+    try:
+        return marshal.loads(marshal.dumps(value))
+    except ValueError:
+        return pickle.loads(pickled(value))
+
+
+def pickled(value: Any) -> bytes:
+    """Return a pickle of a value; classes of the user's main program go by value."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception as plain:
+        try:
+            return cloudpickle.dumps(value, protocol=5)
+        except Exception:
+            msg = (
+                f"a value of type {type(value).__name__} cannot move to another stage: "
+                f"{shown(value)} ({plain}).\nFix: return plain data (dict, list, numbers, text)."
+            )
+            raise SerializationError(msg) from plain

@@ -1,0 +1,79 @@
+"""What a source and a sink must do to take part.
+
+A source hands out ranges of records by partition and offset, and gives the same records for the
+same range, always: that is what makes a replay exact. A sink receives each committed batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from millpond.connectors.serde import Deserializer
+from millpond.record import Record
+
+__all__ = ["Offsets", "Sink", "SinkBatch", "Source", "SourceReader"]
+
+Offsets = dict[str, int]
+"""Partition (its number, as text: Spark keeps offsets as JSON) to offset."""
+
+
+class SourceReader(Protocol):
+    """Reads one source; lives in the driver's reader process and in workers, so it is pickled."""
+
+    def initial(self, reset: str) -> Offsets:
+        """Return where a new group starts: reset is "earliest", "latest" or "error"."""
+
+    def latest(self) -> Offsets:
+        """Return the end of each partition."""
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range, in the schema of a log segment."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What `Application.dataframe(source=...)` takes."""
+
+    name: str
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        """What turns the bytes of a value into the value."""
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        """What turns the bytes of a key into the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """What one batch of the stream brings to a sink: records in input order."""
+
+    batch_id: int
+    """Grows by one per batch; the same number again means the same records again."""
+    records: Sequence[Record]
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+
+class Sink(Protocol):
+    """Receives each batch once it is computed, before it is committed.
+
+    If the process dies in between, the same batch comes again with the same `batch_id`; a sink
+    that remembers the last id it wrote is therefore exactly once.
+    """
+
+    def write(self, batch: SinkBatch) -> Any:
+        """Write one batch. An exception stops the run; the batch is not committed."""

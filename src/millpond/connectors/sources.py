@@ -1,0 +1,461 @@
+"""Sources: topics of the embedded log, Python iterables, a steady rate, folders of files.
+
+Each settings object (`ListSource`, `RateSource`, `FileSource`) builds the `SourceReader` that
+runs. `SparkSource` carries any streaming DataFrame of Spark's own.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.connectors import inflight
+from millpond.connectors.log import SEGMENT, Log, durable_write
+from millpond.connectors.protocols import Offsets
+from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
+from millpond.connectors.topic import check_name
+from millpond.errors import ConfigError, TopicError, ValueTypeError, shown
+from millpond.state.codec import Codec
+
+__all__ = ["CRASH", "END", "FileSource", "ListSource", "RateSource", "SparkSource"]
+
+
+class Mark:
+    """A mark in the input of a test: not a record, an event."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+CRASH = Mark("CRASH")
+"""The batch that reaches this mark is thrown away, as if the process had died."""
+
+END = Mark("END")
+"""The run ends here; the next run goes on behind it."""
+
+
+# --- topics of the embedded log -------------------------------------------------------------
+
+
+@dataclass
+class LogReader:
+    """Reads a topic of the embedded log."""
+
+    path: str
+    topic: str
+
+    def __post_init__(self) -> None:
+        self._log = Log(self.path)
+
+    def initial(self, reset: str) -> Offsets:
+        if reset == "error":
+            msg = (
+                f"this consumer group has no offsets for topic {self.topic!r} and "
+                'auto_offset_reset is "error".\nFix: choose "earliest" or "latest" for its first run.'
+            )
+            raise TopicError(msg)
+        place = self._log.start if reset == "earliest" else self._log.end
+        return {str(p): place(self.topic, p) for p in range(self._log.partitions(self.topic))}
+
+    def latest(self) -> Offsets:
+        count = self._log.partitions(self.topic)
+        return {str(p): self._log.end(self.topic, p) for p in range(count)}
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        return self._log.read(self.topic, int(partition), start, end)
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"path": self.path, "topic": self.topic}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+# --- Python iterables -----------------------------------------------------------------------
+
+
+class TypedDeserializer:
+    """Reads what `ListSource` wrote: any value of the codec, or a pickle."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def __call__(self, data: bytes) -> Any:
+        return pickle.loads(data[1:]) if data[:1] == b"P" else self._codec.decode(data[1:])
+
+
+class ListSource:
+    """A list, or any other iterable, of values or of `(key, value[, timestamp])`.
+
+    The run ends when the iterable ends. Records are spooled to the state directory as they are
+    taken, so a restart with the same iterable continues where it was. Timestamps are
+    milliseconds; a record without one gets the time at which it was taken.
+    """
+
+    def __init__(self, items: Iterable[Any], name: str = "list", codec: Codec | None = None) -> None:
+        check_name(name, "source")
+        if not isinstance(items, Iterable) or isinstance(items, str | bytes | dict):
+            msg = (
+                f"ListSource takes a list or another iterable of records, got {shown(items)}.\n"
+                "Fix: put the records in a list."
+            )
+            raise ConfigError(msg)
+        self.items = items
+        self.name = name
+        self.codec = codec or Codec()
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        return TypedDeserializer(self.codec)
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        return self.codec.decode
+
+    def reader(self, spool: str) -> LogReader:
+        return LogReader(spool, self.name)
+
+    def table(self, items: list[Any], now_ms: int) -> pa.Table:
+        """Return items as the rows of a segment."""
+        triples = [_triple(item, now_ms) for item in items]
+        columns = [
+            pa.array([None if k is None else self.codec.encode(k) for k, _, _ in triples], pa.binary()),
+            pa.array([None if v is None else self._encode(v) for _, v, _ in triples], pa.binary()),
+            pa.array([t for _, _, t in triples], pa.int64()),
+            pa.nulls(len(triples), pa.binary()),
+        ]
+        return pa.Table.from_arrays(columns, schema=SEGMENT)
+
+    def _encode(self, value: Any) -> bytes:
+        try:
+            return b"M" + self.codec.encode(value)
+        except ValueTypeError:
+            return b"P" + inflight.pickled(value)
+
+
+def _triple(item: Any, now_ms: int) -> tuple[Any, Any, int]:
+    if type(item) is tuple and len(item) == 2:
+        return item[0], item[1], now_ms
+    if type(item) is tuple and len(item) == 3:
+        timestamp = item[2]
+        if type(timestamp) is not int:
+            msg = (
+                f"the timestamp of a record must be an int (milliseconds), got {shown(timestamp)}.\n"
+                "Fix: int(moment.timestamp() * 1000)."
+            )
+            raise ConfigError(msg)
+        return item
+    return None, item, now_ms
+
+
+class Spool:
+    """Moves the items of a `ListSource` into its spool, a topic of an embedded log."""
+
+    def __init__(self, source: ListSource, path: str) -> None:
+        self._source = source
+        self._log = Log(path)
+        self._log.create(source.name, 1)
+        self.taken = self._log.end(source.name, 0)
+        self.is_done = False
+        self.crash_at: int | None = None
+        self._items = self._behind_taken()
+
+    def _behind_taken(self) -> Iterator[Any]:
+        skipped, is_at_border = 0, self.taken > 0
+        for item in self._source.items:
+            if skipped < self.taken:
+                skipped += not isinstance(item, Mark)
+            elif is_at_border and isinstance(item, Mark):
+                continue  # it had its effect in the run that ended here
+            else:
+                is_at_border = False
+                yield item
+
+    def advance(self, limit: int, now_ms: int) -> int:
+        """Take up to `limit` items; return how many were taken."""
+        items: list[Any] = []
+        while len(items) < limit and not self.is_done:
+            item = next(self._items, END)
+            if isinstance(item, Mark):
+                self.is_done = True
+                self.crash_at = self.taken + len(items) if item is CRASH else None
+            else:
+                items.append(item)
+        if items:
+            self._log.append(self._source.name, 0, self._source.table(items, now_ms))
+            self.taken += len(items)
+        return len(items)
+
+
+# --- a steady rate --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RateSource:
+    """Records at a steady rate: values `{"value": 0}`, `{"value": 1}`, ... with their times.
+
+    Args:
+        rows_per_second: How many records a second.
+        count: Stop after so many; None: for ever.
+        name: Name of the source; state and offsets belong to it.
+    """
+
+    rows_per_second: int
+    count: int | None = None
+    name: str = "rate"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "source")
+        if type(self.rows_per_second) is not int or self.rows_per_second < 1:
+            msg = f"rows_per_second must be an int of 1 or more, got {shown(self.rows_per_second)}."
+            raise ConfigError(msg + "\nFix: RateSource(rows_per_second=10).")
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        return JSONDeserializer()
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        return BytesDeserializer()
+
+    def reader(self, spool: str) -> RateReader:
+        return RateReader(self.rows_per_second, self.count)
+
+
+@dataclass(frozen=True)
+class RateReader:
+    """The partition's number is the moment of the start, so every range can be made again."""
+
+    rate: int
+    count: int | None
+
+    def initial(self, reset: str) -> Offsets:
+        return {str(_now_ms()): 0}
+
+    def latest(self) -> Offsets:
+        return {}
+
+    def latest_from(self, start: Offsets) -> Offsets:
+        now = _now_ms()
+        most = self.count if self.count is not None else 2**62
+        return {p: max(o, min(most, (now - int(p)) * self.rate // 1000)) for p, o in start.items()}
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        rows = range(start, end)
+        begin = int(partition)
+        columns = [
+            pa.nulls(len(rows), pa.binary()),
+            pa.array([b'{"value":%d}' % i for i in rows], pa.binary()),
+            pa.array([begin + i * 1000 // self.rate for i in rows], pa.int64()),
+            pa.nulls(len(rows), pa.binary()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# --- folders of files -----------------------------------------------------------------------
+
+_FORMATS = {"json": "*.json*", "csv": "*.csv", "parquet": "*.parquet"}
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A folder of JSON lines, CSV or Parquet files; new files are picked up as they appear.
+
+    A file must appear whole (write it aside and rename it) and not change afterwards. Files are
+    read in the order in which they were first seen, by name where several appear at once.
+
+    Args:
+        path: The folder, or one file.
+        format: "json" (one document a line), "csv" (with a header line) or "parquet".
+        key: Name of the column that is the record's key; None: no key.
+        timestamp: Name of the column that is the record's time in ms; None: the file's time.
+        name: Name of the source; state and offsets belong to it. Default: the folder's name.
+    """
+
+    path: str | Path
+    format: str = "json"
+    key: str | None = None
+    timestamp: str | None = None
+    name: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if self.format not in _FORMATS:
+            msg = f"FileSource reads {', '.join(_FORMATS)}, not {shown(self.format)}."
+            raise ConfigError(msg + '\nFix: format="json".')
+        if not self.name:
+            object.__setattr__(self, "name", Path(self.path).stem)
+        check_name(self.name, "source")
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        return JSONDeserializer() if self.is_raw else inflight.decode
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        return Codec().decode
+
+    @property
+    def is_raw(self) -> bool:
+        """Lines of JSON stay bytes until a function needs them, unless a column is wanted."""
+        return self.format == "json" and self.key is None and self.timestamp is None
+
+    def reader(self, spool: str) -> FileReader:
+        path = Path(self.path).absolute()
+        if not path.exists():
+            msg = f"there is no file or folder {str(self.path)!r}.\nFix: create it, or check the path."
+            raise ConfigError(msg)
+        return FileReader(self, str(path), str(Path(spool) / f"{self.name}.files.json"))
+
+
+@dataclass
+class FileReader:
+    """Reads a folder: a partition is a file, in the order of the file list kept in the spool.
+
+    Offsets count files ("files") so that they stay small; a file is read whole in one batch.
+    """
+
+    source: FileSource
+    path: str
+    listing: str
+
+    def initial(self, reset: str) -> Offsets:
+        return {"files": 0}
+
+    def latest(self) -> Offsets:
+        return {"files": len(self._refresh())}
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        for number in range(start, end):
+            yield from self.read_file(number)
+
+    def read_file(self, number: int) -> Iterator[pa.RecordBatch]:
+        file = Path(self._files()[number])
+        if not file.exists():
+            msg = f"file {file} was there and is gone.\nFix: put it back; a replay needs it."
+            raise TopicError(msg)
+        modified = int(file.stat().st_mtime * 1000)
+        try:
+            if self.source.is_raw:
+                yield self._lines(file, modified)
+            else:
+                yield self._rows(file, modified)
+        except (pa.ArrowInvalid, ValueError, KeyError) as error:
+            msg = (
+                f"file {file} cannot be read as {self.source.format}: {error}.\n"
+                "Fix: mend or remove the file, or check format=, key= and timestamp=."
+            )
+            raise TopicError(msg) from error
+
+    def _lines(self, file: Path, modified: int) -> pa.RecordBatch:
+        lines = [line for line in file.read_bytes().splitlines() if line.strip()]
+        return _segment([None] * len(lines), lines, [modified] * len(lines), len(lines))
+
+    def _rows(self, file: Path, modified: int) -> pa.RecordBatch:
+        rows = _read_rows(file, self.source.format)
+        codec, key, timestamp = Codec(), self.source.key, self.source.timestamp
+        keys = [None if key is None or row[key] is None else codec.encode(row[key]) for row in rows]
+        times = [modified if timestamp is None else _to_ms(row[timestamp]) for row in rows]
+        return _segment(keys, [inflight.encode(row) for row in rows], times, len(rows))
+
+    def _files(self) -> list[str]:
+        file = Path(self.listing)
+        return list(json.loads(file.read_text())) if file.exists() else []
+
+    def _refresh(self) -> list[str]:
+        known = self._files()
+        path = Path(self.path)
+        found = [path] if path.is_file() else sorted(path.glob(_FORMATS[self.source.format]))
+        new = [str(file) for file in found if str(file) not in set(known)]
+        if new:
+            Path(self.listing).parent.mkdir(parents=True, exist_ok=True)
+            durable_write(Path(self.listing), known + new)
+        return known + new
+
+
+def _segment(keys: list[Any], values: list[Any], times: list[int], rows: int) -> pa.RecordBatch:
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(times, pa.int64()),
+        pa.nulls(rows, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
+
+
+def _read_rows(file: Path, format: str) -> list[dict[str, Any]]:
+    if format == "parquet":
+        import pyarrow.parquet as pq
+
+        return pq.read_table(file).to_pylist()  # type: ignore[no-any-return]
+    if format == "csv":
+        import pyarrow.csv as csv
+
+        return csv.read_csv(file).to_pylist()  # type: ignore[no-any-return]
+    return [JSONDeserializer()(line) for line in file.read_bytes().splitlines() if line.strip()]
+
+
+def _to_ms(moment: Any) -> int:
+    if hasattr(moment, "timestamp"):
+        return int(moment.timestamp() * 1000)
+    return int(moment)
+
+
+# --- Spark's own ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SparkSource:
+    """Any streaming DataFrame of Spark: each row becomes a dict.
+
+    Args:
+        frame: The streaming DataFrame, made with the session given to `Application(spark=...)`.
+        key: Name of the column that is the record's key; None: no key.
+        timestamp: Name of a timestamp column, or of a column of milliseconds.
+        name: Name of the source; state belongs to it.
+    """
+
+    frame: Any
+    key: str | None = None
+    timestamp: str | None = None
+    name: str = "spark"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "source")
+        if not getattr(self.frame, "isStreaming", False):
+            msg = (
+                f"SparkSource takes a streaming DataFrame, got {shown(type(self.frame).__name__)}.\n"
+                "Fix: make it with spark.readStream; for a batch frame use ListSource."
+            )
+            raise ConfigError(msg)
+        for column in filter(None, (self.key, self.timestamp)):
+            if column not in self.frame.columns:
+                msg = (
+                    f"the DataFrame has no column {column!r}, it has {self.frame.columns}.\n"
+                    "Fix: name one of these in key= and timestamp=."
+                )
+                raise ConfigError(msg)
+
+    @property
+    def value_deserializer(self) -> Deserializer:
+        return inflight.decode
+
+    @property
+    def key_deserializer(self) -> Deserializer:
+        return Codec().decode

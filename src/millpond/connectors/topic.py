@@ -1,0 +1,93 @@
+"""A topic: a name, how its records are read and written, and how it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.connectors.serde import Deserializer, Serializer, deserializer, serializer
+from millpond.errors import ConfigError, shown
+from millpond.record import Headers
+
+__all__ = ["TimestampType", "Topic", "TopicConfig", "check_name"]
+
+TimestampExtractor = Callable[[Any, Headers | None, int, int], int]
+
+
+class TimestampType:
+    """What a broker's timestamp means; the fourth argument of a timestamp extractor."""
+
+    NOT_AVAILABLE, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """How a topic is made where it does not exist."""
+
+    num_partitions: int = 1
+    replication_factor: int = 1
+    extra_config: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("num_partitions", "replication_factor"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                msg = f"TopicConfig({name}=...) must be an int of 1 or more, got {shown(value)}."
+                raise ConfigError(msg + f"\nFix: {name}=1.")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the application. Made by `Application.topic()`."""
+
+    name: str
+    value_deserializer: Deserializer
+    key_deserializer: Deserializer
+    value_serializer: Serializer
+    key_serializer: Serializer
+    timestamp_extractor: TimestampExtractor | None = None
+    config: TopicConfig = field(default_factory=TopicConfig)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def make_topic(
+    name: str,
+    value_deserializer: Any = "json",
+    key_deserializer: Any = "bytes",
+    value_serializer: Any = "json",
+    key_serializer: Any = "bytes",
+    timestamp_extractor: TimestampExtractor | None = None,
+    config: TopicConfig | None = None,
+) -> Topic:
+    """Return a topic from names or objects, checked."""
+    check_name(name, "topic")
+    if timestamp_extractor is not None and not callable(timestamp_extractor):
+        msg = (
+            f"timestamp_extractor must be a function, got {shown(timestamp_extractor)}.\n"
+            "Fix: def extract(value, headers, timestamp, timestamp_type): return milliseconds."
+        )
+        raise ConfigError(msg)
+    return Topic(
+        name=name,
+        value_deserializer=deserializer(value_deserializer),
+        key_deserializer=deserializer(key_deserializer),
+        value_serializer=serializer(value_serializer),
+        key_serializer=serializer(key_serializer),
+        timestamp_extractor=timestamp_extractor,
+        config=config or TopicConfig(),
+    )
+
+
+def check_name(name: object, what: str) -> None:
+    """Refuse names that Kafka, or a file system, would refuse or that could leave their folder."""
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,200}", name) and name.strip("."):
+        return
+    msg = (
+        f"{shown(name)} cannot be the name of a {what}.\n"
+        "Fix: use 1 to 200 letters, digits, '.', '_' and '-'."
+    )
+    raise ConfigError(msg)

@@ -1,0 +1,137 @@
+"""What can go wrong, and what to do about it.
+
+    MillpondError
+    ├── ConfigError       (ValueError)  an argument or setting cannot work
+    ├── PlanError                       the frames, taken together, cannot run
+    ├── StepError                       a user's function failed on a record
+    ├── StateError                      the state directory and the program do not fit
+    │   └── GroupInUseError             another application runs with this consumer group
+    ├── ValueTypeError    (TypeError)   a value that state cannot keep
+    ├── SerializationError              bytes that a (de)serializer cannot read or write
+    ├── TopicError                      a topic is missing, damaged or used wrongly
+    ├── EngineError                     Spark itself failed or could not be started
+    └── SimulatedCrash                  a CRASH mark of the test kit was reached
+
+Every text says what happened, where, and how to mend it (`Fix: ...`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = [
+    "MillpondError",
+    "ConfigError",
+    "PlanError",
+    "StepError",
+    "StateError",
+    "GroupInUseError",
+    "ValueTypeError",
+    "SerializationError",
+    "TopicError",
+    "EngineError",
+    "SimulatedCrash",
+    "Failure",
+    "shown",
+]
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """Return `repr(value)`, cut so that an error never prints a whole record."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class MillpondError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class ConfigError(MillpondError, ValueError):
+    """An argument or a setting cannot work. Raised at the call that passed it."""
+
+
+class PlanError(MillpondError):
+    """The frames of an application, taken together, cannot run. Raised before Spark starts."""
+
+
+class StateError(MillpondError):
+    """The state directory does not fit the program, or cannot be used.
+
+    What to do: nothing was changed; follow the `Fix:` line, then run again.
+    """
+
+
+class GroupInUseError(StateError):
+    """Another application with the same consumer group is running.
+
+    What to do: stop the other one, or choose another `consumer_group`.
+    """
+
+
+class ValueTypeError(MillpondError, TypeError):
+    """A value of a type that state cannot keep. Raised at `set`, before anything changes."""
+
+
+class SerializationError(MillpondError):
+    """A serializer or deserializer was given something it cannot handle."""
+
+
+class TopicError(MillpondError):
+    """A topic is missing, damaged, or used in a way it does not allow."""
+
+
+class EngineError(MillpondError):
+    """Spark failed, or could not be started.
+
+    What to do: the text carries Spark's own message; state and offsets are as of the last
+    committed batch, so running again is safe.
+    """
+
+
+class SimulatedCrash(MillpondError):
+    """A `CRASH` mark in a test source was reached; nothing of that batch was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The facts about one record on which a step failed; travels from worker to driver."""
+
+    step: str
+    call_site: str
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    error: str
+    traceback: str
+    exception: bytes | None = field(default=None, repr=False)
+    """The pickled exception, where it could be pickled."""
+
+
+class StepError(MillpondError):
+    """A user's function, or a deserializer, failed on a record and `on_error` is "stop".
+
+    Nothing of the batch was committed. What to do: mend the function (or the record's reader)
+    and run again; the run continues with this record. Or set `on_error="dead-letter"`.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        self.step = failure.step
+        self.call_site = failure.call_site
+        super().__init__(failure)
+
+    def __str__(self) -> str:
+        f = self.failure
+        return (
+            f"{f.step} ({f.call_site}) failed on topic {f.topic!r}, partition {f.partition}, "
+            f"offset {f.offset}, key {f.key}: {f.error}\n"
+            "Nothing of this batch was committed.\n"
+            "Fix: mend the function and run again, the run continues with this record; or set "
+            'Application(on_error="dead-letter") to put such records aside.\n\n'
+            f"{f.traceback.rstrip()}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StepError, (self.failure,)

@@ -1,0 +1,1 @@
+"""What will run together: a graph of steps cut into stages."""

@@ -1,0 +1,49 @@
+"""A plan as text, for people and for golden files."""
+
+from __future__ import annotations
+
+from millpond.plan.plan import Plan, Stage
+from millpond.steps.kinds import Emit, Fold, KeyBy, Merge, Read, Step, Write
+
+__all__ = ["explain"]
+
+_WIDTH = 72
+
+
+def explain(plan: Plan) -> str:
+    """Return the plan as numbered stages, each step with the user's file and line."""
+    lines: list[str] = []
+    for number, read in enumerate(plan.reads, 1):
+        where = "topic" if read.source.kind == "topic" else read.source.kind
+        lines.append(_line(f"{number}" if number == 1 else "", "read", f"{where} {read.name!r}", read))
+    count = 1
+    for stage in plan.stages:
+        steps = [step for step in stage.steps if not isinstance(step, Read)]
+        if stage.number:
+            lines.append(f"   ---------  records move here: key of {stage.scope!r}")
+        if not steps:
+            continue
+        count += 1
+        kind = "stateful" if stage.stores else "stateless"
+        for i, step in enumerate(steps):
+            text = _text(step, stage)
+            lines.append(_line(str(count) if i == 0 else "", kind if i == 0 else "", text, step))
+    return "\n".join(lines) + "\n"
+
+
+def _text(step: Step, stage: Stage) -> str:
+    if isinstance(step, KeyBy):
+        return f"key by {step.name!r}"
+    if isinstance(step, Merge):
+        return "concat"
+    if isinstance(step, Write):
+        return f"to_topic {step.name!r}" if step.topic else f"to_topic chosen by {step.name}"
+    if isinstance(step, Emit):
+        return step.kind if step.kind == "print" else f"sink {step.name}"
+    store = step.name if isinstance(step, Fold) else "default"
+    state = f"   state {stage.scope}/{store}" if step.is_stateful else ""
+    return f"{step.verb} {step.name}{state}"
+
+
+def _line(number: str, kind: str, text: str, step: Step) -> str:
+    return f"{number:<2} {kind:<10} {text:<{_WIDTH}} {step.call_site}"

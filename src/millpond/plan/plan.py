@@ -1,0 +1,148 @@
+"""A plan: the stages that Spark runs, and the edges on which records move between them.
+
+Takes a graph of steps; `make_plan` gives a `Plan` that is pickled to the workers. Stage 0 is
+stateless and reads; every other stage is one key scope with all its stateful steps. A stage
+has a layer; Spark runs one stateful operator per layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from millpond.plan.cut import Cut, cut_at_key_changes
+from millpond.plan.names import name_scopes
+from millpond.plan.validate import check_graph
+from millpond.steps.graph import Graph
+from millpond.steps.kinds import Emit, Fold, Read, Step, Write
+
+__all__ = ["Edge", "Output", "Plan", "Stage", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Records leave a stage behind step `after` and enter the stage `target`."""
+
+    number: int
+    after: Step
+    source_stage: int
+    target: int
+    enter: tuple[Step, ...]
+    """The steps that records meet first in the target."""
+    raw_of: int | None
+    """The source whose bytes are passed on untouched; None: values in flight."""
+    raw_key_of: int | None
+    """The source whose key bytes are passed on; None: typed keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Records leave the plan behind step `step`."""
+
+    number: int
+    kind: Literal["write", "print", "sink", "collect", "count", "dead-letter"]
+    step: Step | None = None
+    is_leaf: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Steps that run together in one Python function."""
+
+    number: int
+    layer: int
+    scope: str
+    """The key scope that its state belongs to; empty for stage 0."""
+    steps: tuple[Step, ...] = ()
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs. Frozen; pickled to the workers."""
+
+    reads: tuple[Read, ...]
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...]
+    outputs: tuple[Output, ...]
+    children: dict[Step, list[Step]] = field(repr=False)
+
+    @property
+    def layers(self) -> int:
+        return max(stage.layer for stage in self.stages)
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the sources, in the order in which records refer to them."""
+        return [read.source.name for read in self.reads]
+
+    def children_in(self, step: Step, stage: Stage) -> list[Step]:
+        """Return the children of a step to which its records go without leaving the stage."""
+        moved = {
+            child
+            for edge in self.edges
+            if edge.after is step and edge.source_stage == stage.number
+            for child in edge.enter
+        }
+        return [child for child in self.children[step] if child not in moved]
+
+    def stage_of_scope(self, scope: str) -> Stage:
+        return next(stage for stage in self.stages if stage.scope == scope)
+
+    def stores(self) -> dict[str, list[str]]:
+        """Return the stores of each key scope."""
+        return {stage.scope: list(stage.stores) for stage in self.stages if stage.stores}
+
+
+def make_plan(graph: Graph, *, collect: bool = False) -> Plan:
+    """Return the plan of a graph. With `collect`, values of leaves come to the driver."""
+    check_graph(graph)
+    children = graph.children()
+    cut = cut_at_key_changes(graph, children)
+    scopes = name_scopes(graph, cut)
+    reads = tuple(graph.reads())
+    stages = tuple(
+        Stage(
+            number=number,
+            layer=cut.layers[number],
+            scope=scopes.get(number, ""),
+            steps=tuple(step for step in graph.steps if number in cut.stages_of[step]),
+            stores=_stores(graph, cut, number),
+        )
+        for number in range(len(cut.layers))
+    )
+    edges = tuple(_edges(cut, reads))
+    outputs = tuple(_outputs(graph, children, collect))
+    return Plan(reads, stages, edges, outputs, children)
+
+
+def _stores(graph: Graph, cut: Cut, number: int) -> tuple[str, ...]:
+    stores: dict[str, None] = {}
+    for step in graph.steps:
+        if step.is_stateful and number in cut.stages_of[step]:
+            stores[step.name if isinstance(step, Fold) else "default"] = None
+    return tuple(stores)
+
+
+def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
+    edges = []
+    for after, source_stage, target in cut.moves:
+        raw = reads.index(after) if isinstance(after, Read) else None
+        start = cut.starts[target]
+        raw_key = reads.index(start) if isinstance(start, Read) else None
+        enter = cut.entries[after]
+        edges.append(Edge(len(edges), after, source_stage, target, enter, raw, raw_key))
+    return edges
+
+
+def _outputs(graph: Graph, children: dict[Step, list[Step]], collect: bool) -> list[Output]:
+    outputs = [Output(0, "dead-letter")]
+    for step in graph.steps:
+        is_leaf = not children[step]
+        if isinstance(step, Write):
+            outputs.append(Output(len(outputs), "write", step, is_leaf))
+        elif isinstance(step, Emit):
+            outputs.append(Output(len(outputs), step.kind, step, is_leaf))
+        if is_leaf and (collect or not isinstance(step, Write | Emit)):
+            outputs.append(Output(len(outputs), "collect" if collect else "count", step, True))
+    return outputs

@@ -1,0 +1,1 @@
+"""One batch, in a worker or in a test. Knows neither Spark nor the wall clock."""

@@ -1,0 +1,140 @@
+"""Records as Arrow columns, and packed rows: what Spark moves instead of one row per record.
+
+A packed row is (scope, grp, kind, payload): where its records go, and the records as one Arrow
+message. `kind` says which edge or output they belong to and which optional columns they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["PACKED", "Row", "by_group", "concat", "in_order", "read_payload", "records_schema"]
+
+PACKED = "scope string, grp int, kind int, payload binary"
+
+# What a row's `kind` says: an edge or an output, and its number, and its optional columns.
+EDGE, OUTPUT, REPORT, FAILURE = 0, 1, 2, 3
+HEADERS, PATH, TOPIC = 1, 2, 4
+
+_BASE = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("timestamp", pa.int64()),
+    ("source", pa.int32()),
+    ("partition", pa.int64()),
+    ("offset", pa.int64()),
+]
+_OPTIONAL = {HEADERS: ("headers", pa.binary()), PATH: ("path", pa.binary()), TOPIC: ("topic", pa.string())}
+
+
+class Row(NamedTuple):
+    """A packed row."""
+
+    scope: str
+    grp: int
+    kind: int
+    payload: bytes
+
+
+def kind_of(family: int, number: int, columns: int = 0) -> int:
+    """Return the `kind` of a row."""
+    return (number << 5) | (family << 3) | columns
+
+
+def family_of(kind: int) -> tuple[int, int, int]:
+    """Return (family, number, optional columns) of a row's `kind`."""
+    return (kind >> 3) & 3, kind >> 5, kind & 7
+
+
+def records_schema(columns: int) -> pa.Schema:
+    """Return the schema of a payload with the given optional columns."""
+    return _SCHEMAS[columns]
+
+
+_SCHEMAS = [
+    pa.schema(_BASE + [column for bit, column in _OPTIONAL.items() if flags & bit])
+    for flags in range(8)
+]
+
+
+def write_payload(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as one Arrow message, without its schema."""
+    return batch.serialize().to_pybytes()  # type: ignore[no-any-return]
+
+
+def read_payload(payload: bytes, columns: int) -> pa.RecordBatch:
+    """Return the batch of a message."""
+    return pa.ipc.read_record_batch(pa.py_buffer(payload), _SCHEMAS[columns])
+
+
+def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return one batch of all; columns that some lack are filled with nulls."""
+    if len(batches) == 1:
+        return batches[0]
+    names = {name for batch in batches for name in batch.schema.names}
+    flags = sum(bit for bit, (name, _) in _OPTIONAL.items() if name in names)
+    schema = _SCHEMAS[flags]
+    tables = [pa.Table.from_batches([_widened(batch, schema)]) for batch in batches]
+    whole = pa.concat_tables(tables).combine_chunks().to_batches()
+    return whole[0] if whole else pa.RecordBatch.from_pylist([], schema)
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    have = set(batch.schema.names)
+    columns = [
+        batch.column(field.name) if field.name in have else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def in_order(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch in the order of its origin: source, partition, offset, place in it."""
+    if batch.num_rows < 2:
+        return batch
+    source, partition, offset = (batch.column(i).to_numpy() for i in (3, 4, 5))
+    if "path" in batch.schema.names:
+        keys = [(name, "ascending") for name in ("source", "partition", "offset", "path")]
+        return batch.take(pc.sort_indices(batch, sort_keys=keys, null_placement="at_start"))
+    if np.all(source == source[0]) and np.all(partition == partition[0]):
+        if np.all(offset[1:] >= offset[:-1]):
+            return batch
+        return batch.take(pa.array(np.argsort(offset, kind="stable")))
+    return batch.take(pa.array(np.lexsort((offset, partition, source))))
+
+
+def hash_keys(keys: pa.Array) -> np.ndarray:
+    """Return the hash of each key (see `state.layout.hash_key`)."""
+    found = keys.to_pylist()
+    if keys.null_count:
+        hashes = (0 if key is None else crc32(key) for key in found)
+        return np.fromiter(hashes, np.uint32, len(found))
+    return np.fromiter(map(crc32, found), np.uint32, len(found))
+
+
+def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the records of each key group, in the order they came."""
+    group = (hash_keys(batch.column(0)) % groups).astype(np.int32)
+    order = np.argsort(group, kind="stable")
+    batch = batch.take(pa.array(order))
+    present, starts = np.unique(group[order], return_index=True)
+    bounds = [*starts.tolist(), batch.num_rows]
+    for number, low, high in zip(present.tolist(), bounds, bounds[1:], strict=False):
+        yield number, batch.slice(low, high - low)
+
+
+def edge_rows(
+    batch: pa.RecordBatch, scope: str, edge: int, columns: int, groups: int
+) -> Iterable[Row]:
+    """Yield the packed rows that take records to another stage."""
+    kind = kind_of(EDGE, edge, columns)
+    for group, part in by_group(batch, groups):
+        yield Row(scope, group, kind, write_payload(part))

@@ -1,0 +1,98 @@
+"""What a batch gave, to where it belongs: topics, sinks, the terminal, the caller of `run`.
+
+Runs on the driver, once per batch, before the batch is committed. Delivering the same batch
+again changes nothing in topics: the writer knows the batch's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millpond.connectors.protocols import Sink, SinkBatch
+from millpond.connectors.sinks import collected
+from millpond.plan.plan import Output, Plan
+from millpond.runtime.batch import concat, in_order
+from millpond.runtime.gather import Gathered, to_records
+from millpond.steps.kinds import Emit, Write
+
+__all__ = ["Delivery", "TopicWriter"]
+
+
+class TopicWriter(Protocol):
+    """Appends the records of a batch to a topic, once."""
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None: ...
+
+
+class Delivery:
+    """Delivers batches; keeps what `run` returns."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        sinks: list[Sink],
+        topics: TopicWriter,
+        dead_letters: str,
+        show: Callable[[Any], None],
+        *,
+        metadata: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._sinks = sinks
+        self._topics = topics
+        self._dead_letters = dead_letters
+        self._show = show
+        self._metadata = metadata
+        self.collected: list[Any] = []
+
+    def deliver(self, gathered: Gathered) -> None:
+        """Deliver one batch."""
+        batch_id = gathered.report.batch_id
+        self._write_topics(gathered.outputs, batch_id)
+        for number, batch in gathered.outputs.items():
+            output = self._plan.outputs[number]
+            if output.kind in ("print", "sink", "collect"):
+                self._hand_over(output, batch, batch_id)
+
+    def _hand_over(self, output: Output, batch: pa.RecordBatch, batch_id: int) -> None:
+        records = to_records(batch, self._plan.topics)
+        if output.kind == "collect":
+            self.collected.extend(collected(record, self._metadata) for record in records)
+            return
+        step = output.step
+        assert isinstance(step, Emit)
+        if output.kind == "sink":
+            self._sinks[step.number].write(SinkBatch(batch_id, records))
+            return
+        for record in records:
+            shown = collected(record, True) if step.options.get("metadata") else record.value
+            self._show(shown)
+
+    def _write_topics(self, outputs: dict[int, pa.RecordBatch], batch_id: int) -> None:
+        parts: dict[str, list[pa.RecordBatch]] = {}
+        for number in sorted(outputs):
+            output = self._plan.outputs[number]
+            if output.kind == "dead-letter":
+                parts.setdefault(self._dead_letters, []).append(outputs[number])
+            elif output.kind == "write":
+                assert isinstance(output.step, Write)
+                for topic, part in _by_topic(output.step, outputs[number]):
+                    parts.setdefault(topic, []).append(part)
+        for topic, batches in parts.items():
+            whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
+            self._topics.write(topic, whole, batch_id)
+
+
+def _by_topic(step: Write, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    if step.topic is not None:
+        return [(step.topic.name, batch)]
+    names = batch.column("topic")
+    without = batch.select([name for name in batch.schema.names if name != "topic"])
+    chosen = names.to_pylist()
+    return [
+        (name, without.take(pa.array([i for i, other in enumerate(chosen) if other == name])))
+        for name in dict.fromkeys(chosen)
+    ]

@@ -1,0 +1,148 @@
+"""Where records leave a stage: one `Emitter` per edge and output.
+
+Takes records one by one, keeps only what changed since they entered the stage (most often the
+value alone), and gives Arrow batches; everything else is taken from the input columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.record import Origin
+from millpond.runtime.batch import HEADERS, PATH, TOPIC, records_schema
+
+__all__ = ["Changes", "Emitter", "Push"]
+
+Push = Callable[[Any, Any, int, Any], None]
+"""A step at work: called with value, key, timestamp, headers."""
+
+
+class Changes:
+    """Which fields may differ from those of the record that entered the stage."""
+
+    __slots__ = ("headers", "key", "path", "timestamp", "topic", "value")
+
+    def __init__(
+        self,
+        value: Callable[[Any, Any], bytes | None] | None = None,
+        key: Callable[[Any, Any], bytes | None] | None = None,
+        *,
+        timestamp: bool = False,
+        headers: Callable[[Any], bytes | None] | None = None,
+        path: bool = False,
+        topic: bool = False,
+    ) -> None:
+        self.value = value
+        """Gives the bytes of the value from (value, key); None: as it came in."""
+        self.key = key
+        """Gives the bytes of the key from (value, key); None: as it came in."""
+        self.timestamp = timestamp
+        self.headers = headers
+        self.path = path
+        self.topic = topic
+
+
+class Emitter:
+    """Gathers the records that leave by one edge or output."""
+
+    def __init__(self, origin: Origin, changes: Changes) -> None:
+        self._origin = origin
+        self._changes = changes
+        self.rows: list[int] = []
+        self.values: list[bytes | None] = []
+        self._keys: list[bytes | None] = []
+        self._timestamps: list[int] = []
+        self._headers: list[bytes | None] = []
+        self._paths: list[bytes | None] = []
+        self._topics: list[str] = []
+        self._columns: list[list[Any]] = [self.rows]
+        for wanted, column in (
+            (changes.value, self.values),
+            (changes.key, self._keys),
+            (changes.timestamp, self._timestamps),
+            (changes.headers, self._headers),
+            (changes.path, self._paths),
+            (changes.topic, self._topics),
+        ):
+            if wanted:
+                self._columns.append(column)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def push(self) -> Push:
+        """Return the function that takes a record."""
+        changes, origin = self._changes, self._origin
+        add_row, add_value, encode = self.rows.append, self.values.append, changes.value
+        others = changes.key or changes.timestamp or changes.headers or changes.path
+        if others or changes.topic:
+            return self._push_all
+        if encode is None:
+            return lambda value, key, timestamp, headers: add_row(origin.index)
+
+        def push_value(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            add_value(encode(value, key))
+            add_row(origin.index)
+
+        return push_value
+
+    def _push_all(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        self.add(value, key, timestamp, headers, "")
+
+    def add(self, value: Any, key: Any, timestamp: int, headers: Any, topic: str) -> None:
+        """Take a record, encoding every field before any is added."""
+        changes = self._changes
+        value_bytes = changes.value(value, key) if changes.value else None
+        key_bytes = changes.key(value, key) if changes.key else None
+        header_bytes = changes.headers(headers) if changes.headers else None
+        self.rows.append(self._origin.index)
+        if changes.value:
+            self.values.append(value_bytes)
+        if changes.key:
+            self._keys.append(key_bytes)
+        if changes.timestamp:
+            self._timestamps.append(timestamp)
+        if changes.headers:
+            self._headers.append(header_bytes)
+        if changes.path:
+            self._paths.append(self._origin.path)
+        if changes.topic:
+            self._topics.append(topic)
+
+    def cut_to(self, length: int) -> None:
+        """Forget what was added behind `length`."""
+        for column in self._columns:
+            del column[length:]
+
+    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return what was gathered, with its optional columns, and begin anew."""
+        changes = self._changes
+        whole = len(self.rows) == entered.num_rows and self.rows == list(range(len(self.rows)))
+        taken = entered if whole else entered.take(pa.array(self.rows, pa.int64()))
+        names = taken.schema.names
+        found = {name: taken.column(name) for name in names}
+        if changes.value:
+            found["value"] = pa.array(self.values, pa.binary())
+        if changes.key:
+            found["key"] = pa.array(self._keys, pa.binary())
+        if changes.timestamp:
+            found["timestamp"] = pa.array(self._timestamps, pa.int64())
+        if changes.headers:
+            found["headers"] = pa.array(self._headers, pa.binary())
+        if changes.path:
+            found["path"] = pa.array(self._paths, pa.binary())
+        found.pop("topic", None)
+        if changes.topic:
+            found["topic"] = pa.array(self._topics, pa.string())
+        if "headers" in found and found["headers"].null_count == len(self.rows):
+            del found["headers"]
+        flags = sum(
+            bit for bit, name in ((HEADERS, "headers"), (PATH, "path"), (TOPIC, "topic")) if name in found
+        )
+        schema = records_schema(flags)
+        batch = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+        self.cut_to(0)
+        return batch, flags

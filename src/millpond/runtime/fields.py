@@ -1,0 +1,207 @@
+"""Which fields of a record change on the way through a stage, and how they are written.
+
+Takes the plan, gives `Changes` for each edge and output, so that whatever a stage does not
+touch is never decoded, copied or encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from millpond.connectors import inflight
+from millpond.connectors.headers import encode_headers
+from millpond.connectors.serde import BytesDeserializer, BytesSerializer
+from millpond.connectors.topic import Topic
+from millpond.errors import Failure
+from millpond.plan.plan import Edge, Output, Plan, Stage
+from millpond.record import Origin
+from millpond.runtime.batch import HEADERS, PATH, records_schema
+from millpond.runtime.emit import Changes
+from millpond.state.codec import Codec
+from millpond.steps.kinds import KeyBy, Map, Merge, Read, Step, Write
+
+__all__ = ["DeadLetters", "edge_changes", "needs_metadata", "output_changes", "plain_key"]
+
+
+def needs_metadata(plan: Plan, stage: Stage) -> bool:
+    """Tell whether a stage must decode key, timestamp and headers of its records."""
+    for output in plan.outputs:
+        if output.step not in stage.steps:
+            continue
+        if output.kind in ("print", "sink", "collect"):
+            return True
+        if isinstance(output.step, Write) and not _keeps_key(plan, stage, output.step):
+            return True
+    if any(e.source_stage == stage.number and _is_merged(plan, e) for e in plan.edges):
+        return True
+    return any(step.uses_metadata for step in stage.steps if not isinstance(step, Write))
+
+
+def edge_changes(plan: Plan, stage: Stage, edge: Edge, codec: Codec) -> Changes:
+    """Return what changes on the way to another stage."""
+    value = None if edge.raw_of is not None else _in_flight
+    key = None if edge.raw_key_of is not None else _typed_key(codec)
+    return _with_path(plan, stage, edge.after, value, key)
+
+
+def output_changes(plan: Plan, stage: Stage, output: Output, codec: Codec) -> Changes:
+    """Return what changes on the way to the outside."""
+    step = output.step
+    assert step is not None
+    if isinstance(step, Write) and output.kind == "write":
+        key = None if _keeps_key(plan, stage, step) else _written_key(step)
+        return _with_path(plan, stage, step, _written_value(step), key, topic=step.topic is None)
+    if output.kind == "count":
+        return Changes()
+    return _with_path(plan, stage, step, _value_and_key, None)
+
+
+def _with_path(
+    plan: Plan, stage: Stage, step: Step, value: Any, key: Any, *, topic: bool = False
+) -> Changes:
+    kinds = {s.kind for s in _path(plan, stage, step) if isinstance(s, Map)}
+    reads = [s for s in _path(plan, stage, step) if isinstance(s, Read)]
+    return Changes(
+        value,
+        key,
+        timestamp="timestamp" in kinds or any(r.source.timestamp_extractor for r in reads),
+        headers=encode_headers if "headers" in kinds else None,
+        path="expand" in kinds,
+        topic=topic,
+    )
+
+
+def _path(plan: Plan, stage: Stage, step: Step) -> set[Step]:
+    """Return the steps of the stage through which records reach a step, itself included."""
+    inside = set(stage.steps)
+    found: set[Step] = set()
+    todo = [step]
+    while todo:
+        current = todo.pop()
+        if current in inside and current not in found:
+            found.add(current)
+            todo.extend(current.parents)
+    return found
+
+
+def _is_merged(plan: Plan, edge: Edge) -> bool:
+    return edge.raw_key_of is None and any(
+        isinstance(step, Merge) for step in _path(plan, plan.stages[edge.source_stage], edge.after)
+    )
+
+
+def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
+    """Tell whether the key's bytes can be written as they were read."""
+    if step.topic is None or step.key or not isinstance(step.topic.key_serializer, BytesSerializer):
+        return False
+    path = _path(plan, stage, step)
+    if any(isinstance(s, KeyBy) for s in path):
+        return False
+    if stage.number == 0:
+        reads = [s for s in path if isinstance(s, Read)]
+    else:
+        arriving = [e.raw_key_of for e in plan.edges if e.target == stage.number]
+        if None in arriving:
+            return False
+        reads = [plan.reads[number] for number in arriving if number is not None]
+    return all(isinstance(read.source.key_deserializer, BytesDeserializer) for read in reads)
+
+
+def _in_flight(value: Any, key: Any) -> bytes:
+    return inflight.encode(value)
+
+
+def _value_and_key(value: Any, key: Any) -> bytes:
+    return inflight.encode((value, key))
+
+
+def _typed_key(codec: Codec) -> Callable[[Any, Any], bytes | None]:
+    encode = codec.encode
+    return lambda value, key: None if key is None else encode(key)
+
+
+def _written_value(step: Write) -> Callable[[Any, Any], bytes | None]:
+    if step.topic is None:
+        return lambda pair, key: None if pair[0] is None else pair[1].value_serializer(pair[0])
+    serialize = step.topic.value_serializer
+    return lambda value, key: None if value is None else serialize(value)
+
+
+def _written_key(step: Write) -> Callable[[Any, Any], bytes | None]:
+    fixed, choose_key = step.topic, step.key
+
+    def write_key(value: Any, key: Any) -> bytes | None:
+        topic: Topic
+        topic = fixed if fixed is not None else value[1]
+        if choose_key is not None:
+            key = choose_key(value if fixed is not None else value[0])
+        if key is None:
+            return None
+        if isinstance(topic.key_serializer, BytesSerializer):
+            return plain_key(key)
+        return topic.key_serializer(key)
+
+    return write_key
+
+
+def plain_key(key: Any) -> bytes | None:
+    """Return a key as bytes where no serializer was chosen: text as UTF-8, the rest as JSON."""
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    return msgspec.json.encode(key)
+
+
+class DeadLetters:
+    """Records on which a step failed, as they entered the stage, with what happened in headers."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[bytes | None] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(
+        self,
+        origin: Origin,
+        entered: pa.RecordBatch,
+        decode: Callable[[bytes], Any],
+        failure: Failure,
+    ) -> None:
+        raw = entered.column("value")[origin.index].as_py()
+        if decode is inflight.decode and raw is not None:
+            raw = msgspec.json.encode(inflight.decode(raw), enc_hook=repr)
+        self._rows.append(origin.index)
+        self._values.append(raw)
+        facts = {
+            "error": failure.error,
+            "traceback": failure.traceback,
+            "step": failure.step,
+            "call_site": failure.call_site,
+            "topic": failure.topic,
+            "partition": str(failure.partition),
+            "offset": str(failure.offset),
+        }
+        self._headers.append(encode_headers([(f"millpond.{n}", _text(t)) for n, t in facts.items()]))
+
+    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the dead letters, and begin anew."""
+        taken = entered.take(pa.array(self._rows, pa.int64()))
+        found = {name: taken.column(name) for name in taken.schema.names}
+        found["value"] = pa.array(self._values, pa.binary())
+        found["headers"] = pa.array(self._headers, pa.binary())
+        flags = HEADERS | (PATH if "path" in found else 0)
+        schema = records_schema(flags)
+        self.__init__()  # type: ignore[misc]
+        return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

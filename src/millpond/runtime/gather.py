@@ -1,0 +1,124 @@
+"""What the stages of a batch gave, brought together on the driver.
+
+Takes the packed rows of a batch, in any order; gives the records of each output in the order
+of the input, the counts, and the first failure if there was one.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millpond.connectors import inflight
+from millpond.connectors.headers import decode_headers
+from millpond.errors import Failure, StepError
+from millpond.record import Record
+from millpond.runtime.batch import FAILURE, OUTPUT, REPORT, Row, concat, family_of, in_order, read_payload
+
+__all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "to_records"]
+
+
+@dataclass
+class StageCounts:
+    """What became of the records that entered a stage: entered = out + filtered + late + dead."""
+
+    entered: int = 0
+    out: int = 0
+    filtered: int = 0
+    late: int = 0
+    dead: int = 0
+
+
+@dataclass
+class BatchReport:
+    """What one batch did."""
+
+    batch_id: int = -1
+    stages: dict[int, StageCounts] = field(default_factory=lambda: defaultdict(StageCounts))
+    outputs: int = 0
+    """Records that reached the end of a frame."""
+    keys: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Keys in state of each (scope, key group) that the batch touched."""
+
+    @property
+    def read(self) -> int:
+        return self.stages[0].entered
+
+    @property
+    def dead(self) -> int:
+        return sum(stage.dead for stage in self.stages.values())
+
+    @property
+    def reconciles(self) -> bool:
+        """Whether every record that entered a stage is accounted for."""
+        return all(
+            s.entered == s.out + s.filtered + s.late + s.dead and s.filtered >= 0
+            for s in self.stages.values()
+        )
+
+
+@dataclass
+class Gathered:
+    """The outputs of one batch."""
+
+    report: BatchReport
+    outputs: dict[int, pa.RecordBatch]
+
+
+def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
+    """Return what a batch gave.
+
+    Raises:
+        StepError: a step failed on a record, and such failures stop the run.
+    """
+    report = BatchReport(batch_id)
+    parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+    failures: list[Failure] = []
+    for row in rows:
+        family, number, columns = family_of(row.kind)
+        if family == OUTPUT:
+            parts[number].append(read_payload(row.payload, columns))
+        elif family == REPORT:
+            _add(report, marshal.loads(row.payload))
+        elif family == FAILURE:
+            failures.append(pickle.loads(row.payload))
+    if failures:
+        raise _step_error(min(failures, key=lambda f: (f.topic, f.partition, f.offset)))
+    return Gathered(report, {n: in_order(concat(batches)) for n, batches in parts.items()})
+
+
+def to_records(batch: pa.RecordBatch, topics: list[str]) -> list[Record]:
+    """Return the records of an output for the driver, whose values are (value, key) in flight."""
+    has_headers = "headers" in batch.schema.names
+    headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
+    columns = (batch.column(i).to_pylist() for i in (1, 2, 3, 4, 5))
+    records = []
+    for packed, time, source, partition, offset, header in zip(*columns, headers, strict=True):
+        value, key = inflight.decode(packed)
+        place = (topics[source], partition, offset)
+        records.append(Record(key, value, time, decode_headers(header), *place))
+    return records
+
+
+def _add(report: BatchReport, part: dict[str, object]) -> None:
+    counts = report.stages[int(part["stage"])]  # type: ignore[call-overload]
+    counts.entered += part["in"]  # type: ignore[operator]
+    counts.out += part["out"]  # type: ignore[operator]
+    counts.filtered += part["filtered"]  # type: ignore[operator]
+    counts.dead += part["dead"]  # type: ignore[operator]
+    report.outputs += part["outputs"]  # type: ignore[operator]
+    if part["keys"]:
+        scope, group, count = part["keys"]  # type: ignore[misc]
+        report.keys[scope, group] = count  # type: ignore[has-type]
+
+
+def _step_error(failure: Failure) -> StepError:
+    error = StepError(failure)
+    if failure.exception is not None:
+        error.__cause__ = pickle.loads(failure.exception)
+    return error

@@ -1,0 +1,44 @@
+"""Stage 0: records of a source enter the plan.
+
+Takes log segments, gives packed rows. Where nothing is done before the first stateful step,
+records go on without a look at any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.runtime.batch import HEADERS, Row, records_schema
+from millpond.runtime.stage import StageRunner
+
+__all__ = ["entered", "run_source"]
+
+
+def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) -> pa.RecordBatch:
+    """Return the records of a segment with the place they came from."""
+    rows = segment.num_rows
+    headers = segment.column("headers")
+    flags = HEADERS if headers.null_count < rows else 0
+    columns = [
+        segment.column("key"),
+        segment.column("value"),
+        segment.column("timestamp"),
+        pa.array(np.full(rows, source, np.int32)),
+        pa.array(np.full(rows, partition, np.int64)),
+        pa.array(np.arange(start, start + rows, dtype=np.int64)),
+    ]
+    return pa.RecordBatch.from_arrays(
+        columns + ([headers] if flags else []), schema=records_schema(flags)
+    )
+
+
+def run_source(runner: StageRunner, number: int, records: pa.RecordBatch) -> Iterator[Row]:
+    """Run stage 0 over records of one source."""
+    edge = runner.passes_untouched(number)
+    if edge is None:
+        return runner.run(records, [runner.entries[number]])
+    columns = HEADERS if "headers" in records.schema.names else 0
+    return runner.forward(records, edge, columns)

@@ -1,0 +1,257 @@
+"""Where bytes live: the pages of one key group.
+
+Takes a `Store` of blobs and gives the entries (name -> value) of a key. A page holds the
+entries of many keys, so a batch reads each touched page once and writes each changed page once.
+Pages multiply by linear hashing: one page splits for every `PAGE_BYTES` the group grows, so the
+cost of a batch follows the keys it touches, not the keys that exist. What is large (a value, or
+all the names of a key) has a blob of its own and its page keeps a reference.
+
+Blobs, by first letter of their id: `h` the head of the group, `p` + number a page, `v` + hash a
+large value, `k` + hash a large key. Each blob starts with a version byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from millpond.errors import StateError
+from millpond.state.codec import Codec
+from millpond.state.store import Store
+
+__all__ = ["FORMAT", "Entry", "Pages", "hash_key"]
+
+# The version byte of every blob. A change of layout raises it and keeps the old reader.
+FORMAT = 1
+_VERSION = bytes([FORMAT])
+
+# A group splits a page whenever its pages hold more than this on average (bytes).
+PAGE_BYTES = 16 * 1024
+
+# A value, or all names of a key together, above this size (bytes) gets a blob of its own.
+LARGE_BYTES = 32 * 1024
+
+# Extension types of values at the level of an entry; the codec's own types lie inside CONTAINER.
+CONTAINER, LARGE_VALUE, LARGE_KEY = 1, 2, 3
+
+_HEAD = b"h"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Entry = dict[str | bytes, Any]
+"""The names of one key. Values: atoms as they are, everything else encoded in an `Ext`."""
+
+
+def hash_key(key: bytes | None) -> int:
+    """Return the hash that decides key group and page. Stable for ever: state depends on it."""
+    return crc32(key) if key is not None else 0
+
+
+class Page:
+    """The entries of the keys that hash to one page."""
+
+    __slots__ = ("entries", "has_large", "is_changed", "size", "large_before", "keys_before")
+
+    def __init__(self, entries: dict[bytes | None, Entry], size: int, has_large: bool) -> None:
+        self.entries = entries
+        self.size = size
+        self.has_large = has_large
+        self.is_changed = False
+        self.keys_before = len(entries)
+        self.large_before = set(_references(entries)) if has_large else set()
+
+
+class Pages:
+    """All the pages of one key group, loaded when touched, written by `flush`."""
+
+    def __init__(self, store: Store, codec: Codec, groups: int) -> None:
+        self._store = store
+        self._codec = codec
+        self._groups = groups
+        self._loaded: dict[int, Page] = {}
+        head = store.get(_HEAD)
+        self._head_before = head
+        self.count, self._bytes, self.keys = _read(head, "head") if head else (1, 0, 0)
+        self._aim()
+
+    def _aim(self) -> None:
+        self._level = 1 << (self.count.bit_length() - 1)
+
+    def number_of(self, key: bytes | None) -> int:
+        """Return the page of a key (linear hashing)."""
+        hashed = hash_key(key) // self._groups
+        number = hashed & (2 * self._level - 1)
+        return number if number < self.count else hashed & (self._level - 1)
+
+    def page_of(self, key: bytes | None) -> Page:
+        """Return the page of a key, loading it where this batch has not touched it yet."""
+        number = self.number_of(key)
+        return self._loaded.get(number) or self._load(number)
+
+    def entry(self, page: Page, key: bytes | None) -> Entry | None:
+        """Return the entry of a key, or None; a large key's own blob is read here."""
+        entry: Any = page.entries.get(key)
+        if type(entry) is Ext:
+            blob = self._store.get(entry.data)
+            if blob is None:
+                raise _damage("the names of a large key", entry.data)
+            entry = page.entries[key] = _read(blob, "large key")
+            page.large_before.update(_references({key: entry}))
+        return entry  # type: ignore[no-any-return]
+
+    def large_value(self, reference: Ext) -> Any:
+        """Return the stored form of a large value."""
+        blob = self._store.get(reference.data)
+        if blob is None:
+            raise _damage("a large value", reference.data)
+        return _read(blob, "large value")
+
+    def flush(self) -> None:
+        """Write every changed page, growing the group where it has become too full."""
+        changed = {n: page for n, page in self._loaded.items() if page.is_changed}
+        if not changed:
+            return
+        for number, page in changed.items():
+            self._save(number, page)
+        self._grow()
+        head = _VERSION + _encode((self.count, self._bytes, self.keys))
+        if head != self._head_before:
+            self._store.put(_HEAD, head)
+            self._head_before = head
+
+    def scan(self) -> Iterator[tuple[bytes | None, Entry]]:
+        """Yield each key with its entry, large ones included."""
+        for number in range(self.count):
+            page = self._loaded.get(number) or self._load(number)
+            for key in list(page.entries):
+                entry = self.entry(page, key)
+                if entry:
+                    yield key, entry
+
+    def _load(self, number: int) -> Page:
+        blob = self._store.get(_page_id(number))
+        if blob is None:
+            page = Page({}, 0, False)
+        else:
+            entries, has_large = _read(blob, "page")
+            page = Page(entries, len(blob), has_large)
+        self._loaded[number] = page
+        return page
+
+    def _save(self, number: int, page: Page) -> None:
+        entries = {key: entry for key, entry in page.entries.items() if entry}
+        if page.has_large or page.large_before:
+            entries = {key: self._spill_values(key, entry) for key, entry in entries.items()}
+        # What a large key refers to is still in use, so it is counted before its names move out.
+        in_use = set(_references(entries)) if page.has_large else set()
+        blob = _VERSION + _encode((entries, page.has_large))
+        if len(blob) > LARGE_BYTES:
+            entries = {key: self._spill_key(page, key, entry) for key, entry in entries.items()}
+            blob = _VERSION + _encode((entries, page.has_large))
+        references = set(_references(entries)) if page.has_large else set()
+        for gone in page.large_before - in_use - references:
+            self._store.delete(gone)
+        if entries:
+            self._store.put(_page_id(number), blob)
+        elif page.size:
+            self._store.delete(_page_id(number))
+        size = len(blob) if entries else 0
+        self._bytes += size - page.size
+        self.keys += len(entries) - page.keys_before
+        page.entries, page.size, page.is_changed = entries, size, False
+        page.keys_before = len(entries)
+        page.large_before = references
+
+    def _spill_values(self, key: bytes | None, entry: Any) -> Any:
+        if type(entry) is Ext:
+            return entry
+        spilled = dict(entry)
+        for name, value in entry.items():
+            if _size(value) > LARGE_BYTES:
+                blob_id = b"v" + _digest(key, name)
+                self._store.put(blob_id, _VERSION + _encode(value))
+                spilled[name] = Ext(LARGE_VALUE, blob_id)
+        return spilled
+
+    def _spill_key(self, page: Page, key: bytes | None, entry: Any) -> Any:
+        if type(entry) is Ext:
+            return entry
+        blob = _VERSION + _encode(entry)
+        if len(blob) <= LARGE_BYTES:
+            return entry
+        page.has_large = True
+        blob_id = b"k" + _digest(key, "")
+        self._store.put(blob_id, blob)
+        return Ext(LARGE_KEY, blob_id)
+
+    def _grow(self) -> None:
+        wanted = self._bytes // PAGE_BYTES + 1
+        touched: set[int] = set()
+        while self.count < wanted:
+            low, high = self.count - self._level, self.count
+            page = self._loaded.get(low) or self._load(low)
+            new = self._loaded[high] = Page({}, 0, page.has_large)
+            self.count += 1
+            self._aim()
+            entries, page.entries = page.entries, {}
+            for key, entry in entries.items():
+                (page if self.number_of(key) == low else new).entries[key] = entry
+            # Blobs of large values follow their keys; neither side may delete the other's.
+            new.large_before = set(_references(new.entries)) if page.has_large else set()
+            page.large_before -= new.large_before
+            new.keys_before = len(new.entries)
+            page.keys_before = len(page.entries)
+            touched |= {low, high}
+        for number in sorted(touched):
+            self._save(number, self._loaded[number])
+
+
+def _page_id(number: int) -> bytes:
+    return b"p" + number.to_bytes(4, "big")
+
+
+def _digest(key: bytes | None, name: str | bytes) -> bytes:
+    return blake2b(_encode((key, name)), digest_size=16).digest()
+
+
+def _size(value: Any) -> int:
+    kind = type(value)
+    if kind is Ext:
+        return len(value.data)
+    # A character takes one to four bytes; the bound is exact enough for a threshold.
+    return len(value) if kind is bytes or kind is str else 0
+
+
+def _references(entries: dict[bytes | None, Any]) -> Iterator[bytes]:
+    for entry in entries.values():
+        if type(entry) is Ext:
+            yield entry.data
+        else:
+            for value in entry.values():
+                if type(value) is Ext and value.code == LARGE_VALUE:
+                    yield value.data
+
+
+def _read(blob: bytes, what: str) -> Any:
+    if blob[0] != FORMAT:
+        msg = (
+            f"a {what} of the state has format {blob[0]}; this version of Millpond reads format "
+            f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
+        )
+        raise StateError(msg)
+    try:
+        return _decode(memoryview(blob)[1:])
+    except (msgspec.DecodeError, ValueError) as error:
+        msg = f"a {what} of the state is damaged: {error}.\nFix: go back to an older batch."
+        raise StateError(msg) from error
+
+
+def _damage(what: str, blob_id: bytes) -> StateError:
+    return StateError(
+        f"{what} is missing from the state (blob {blob_id.hex()}).\nFix: go back to an older batch."
+    )

@@ -1,0 +1,215 @@
+"""What a user's function sees: the state of one key.
+
+Takes the pages of a key group; the loop binds one `State` per store to each record's key in
+turn. Values go in and come out as copies. Writes of the current record can be undone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.msgpack import Ext
+
+from millpond.errors import ValueTypeError, shown
+from millpond.state.codec import ATOMS, Codec
+from millpond.state.layout import CONTAINER, LARGE_BYTES, LARGE_VALUE, Entry, Page, Pages
+
+__all__ = ["DEFAULT_STORE", "KeyScope", "State"]
+
+DEFAULT_STORE = "default"
+
+# Names of other stores, and names of the default store that begin with this mark, are written
+# as mark + store + mark + name. So the common case costs nothing. Names that are not text are
+# their encoding; there the store goes before it, after a byte no encoding begins with.
+_MARK = "\x1f"
+_BYTE_MARK = b"\xc1"
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_MISSING = object()
+
+
+class KeyScope:
+    """The key whose state is in view, shared by the states of all stores of a stage."""
+
+    __slots__ = ("codec", "entry", "journal", "key", "page", "pages")
+
+    def __init__(self, codec: Codec, *, undo: bool) -> None:
+        self.codec = codec
+        self.pages: Pages
+        self.page: Page
+        self.key: bytes | None = None
+        self.entry: Entry | None = None
+        self.journal: list[tuple[Entry, str | bytes, Any]] | None = [] if undo else None
+
+    def bind(self, pages: Pages, key: bytes | None) -> None:
+        """Bring the state of a key into view."""
+        self.pages = pages
+        self.key = key
+        self.page = page = pages.page_of(key)
+        self.entry = pages.entry(page, key)
+
+    def put(self, name: str | bytes, value: Any) -> None:
+        entry = self.entry
+        if entry is None:
+            entry = self.entry = self.page.entries[self.key] = {}
+        if self.journal is not None:
+            self.journal.append((entry, name, entry.get(name, _MISSING)))
+        entry[name] = value
+        self.page.is_changed = True
+
+    def remove(self, name: str | bytes) -> None:
+        entry = self.entry
+        if entry is not None and name in entry:
+            if self.journal is not None:
+                self.journal.append((entry, name, entry[name]))
+            del entry[name]
+            self.page.is_changed = True
+
+    def undo(self) -> None:
+        """Take back every write since `keep`, newest first."""
+        while self.journal:
+            entry, name, before = self.journal.pop()
+            if before is _MISSING:
+                entry.pop(name, None)
+            else:
+                entry[name] = before
+
+    def keep(self) -> None:
+        """Make the writes of the record final."""
+        if self.journal:
+            self.journal.clear()
+
+
+class State:
+    """The state of the current record's key: names and values.
+
+    Values go in and come out as copies: changing one without `set` changes nothing.
+    """
+
+    __slots__ = ("_byte_prefix", "_prefix", "_scope")
+
+    def __init__(self, scope: KeyScope, store: str = DEFAULT_STORE) -> None:
+        self._scope = scope
+        is_default = store == DEFAULT_STORE
+        self._prefix = "" if is_default else f"{_MARK}{store}{_MARK}"
+        self._byte_prefix = b"" if is_default else _BYTE_MARK + f"{store}{_MARK}".encode()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value kept under a name, or the default."""
+        entry = self._scope.entry
+        if entry is None:
+            return default
+        if type(key) is not str or self._prefix or key[:1] == _MARK:
+            key = self._name(key)
+        value = entry.get(key, _MISSING)
+        if value is _MISSING:
+            return default
+        return self._out(value) if type(value) is Ext else value
+
+    def set(self, key: Any, value: Any) -> None:
+        """Keep a value under a name.
+
+        Raises:
+            ValueTypeError: for a value of a type that state cannot keep; nothing has changed.
+        """
+        kind = type(value)
+        if kind not in ATOMS or (kind is int and not _INT_MIN <= value <= _INT_MAX):
+            value = Ext(CONTAINER, self._scope.codec.encode(value))
+            self._note_size(len(value.data))
+        elif kind is str:
+            if not value.isascii():
+                self._scope.codec.encode(value)
+            self._note_size(len(value))
+        elif kind is bytes:
+            self._note_size(len(value))
+        if type(key) is not str or self._prefix or key[:1] == _MARK or not key.isascii():
+            key = self._name(key)
+        self._scope.put(key, value)
+
+    def delete(self, key: Any) -> None:
+        """Forget a name; no error where it is not there."""
+        self._scope.remove(self._name(key))
+
+    def exists(self, key: Any) -> bool:
+        """Tell whether a value is kept under a name (it may be None)."""
+        entry = self._scope.entry
+        return entry is not None and self._name(key) in entry
+
+    def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
+        """Return the bytes kept under a name, or the default."""
+        value = self.get(key, default)
+        if value is not None and type(value) is not bytes:
+            msg = (
+                f"get_bytes({key!r}) found a value of type {type(value).__name__}.\n"
+                "Fix: read it with get(), or write it with set_bytes()."
+            )
+            raise ValueTypeError(msg)
+        return value
+
+    def set_bytes(self, key: Any, value: bytes) -> None:
+        """Keep bytes under a name, as they are."""
+        if type(value) is not bytes:
+            msg = f"set_bytes() takes bytes, got {shown(value)}.\nFix: use set() for other types."
+            raise ValueTypeError(msg)
+        self.set(key, value)
+
+    def keys(self) -> list[Any]:
+        """Return the names this store keeps for the key, in the order they were first set."""
+        names = [self._own_name(name) for name in self._scope.entry or ()]
+        return [name for name in names if name is not _MISSING]
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, _MISSING)
+        if value is _MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if not self.exists(key):
+            raise KeyError(key)
+        self.delete(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.exists(key)
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __repr__(self) -> str:
+        return f"State({ {name: shown(self.get(name)) for name in self.keys()} })"
+
+    def _out(self, value: Ext) -> Any:
+        if value.code == LARGE_VALUE:
+            stored = self._scope.pages.large_value(value)
+            return self._out(stored) if type(stored) is Ext else stored
+        return self._scope.codec.decode(value.data)
+
+    def _note_size(self, size: int) -> None:
+        if size > LARGE_BYTES:
+            # The page exists before the entry does, so the mark is never lost.
+            self._scope.page.has_large = True
+
+    def _name(self, key: Any) -> str | bytes:
+        if type(key) is str:
+            if not key.isascii():
+                self._scope.codec.encode(key)
+            if self._prefix:
+                return self._prefix + key
+            return key if key[:1] != _MARK else f"{_MARK}{_MARK}{key}"
+        # Any other name (a number, a tuple) is its encoding, so 1, True and "1" stay apart.
+        return self._byte_prefix + self._scope.codec.encode(key)
+
+    def _own_name(self, name: str | bytes) -> Any:
+        if isinstance(name, bytes):
+            is_own = name.startswith(self._byte_prefix or _BYTE_MARK) is bool(self._byte_prefix)
+            return self._scope.codec.decode(name[len(self._byte_prefix) :]) if is_own else _MISSING
+        if self._prefix:
+            return name[len(self._prefix) :] if name.startswith(self._prefix) else _MISSING
+        if name[:1] != _MARK:
+            return name
+        return name[2:] if name[:2] == _MARK + _MARK else _MISSING

@@ -1,0 +1,321 @@
+"""Test stateful programs without a JVM, in milliseconds.
+
+`run_local` runs the same stage functions that Spark runs, in this process, on a `MemoryStore`.
+The local engine is the specification: a difference between it and Spark is a bug.
+
+    def test_totals():
+        assert run_local(totals(frame()), [("a", 1), ("a", 2), CRASH, ("a", 3)]) == [1, 3, 6]
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from millpond.callsite import here
+from millpond.connectors.headers import decode_headers
+from millpond.connectors.log import SEGMENT
+from millpond.connectors.protocols import Sink
+from millpond.connectors.sources import CRASH, END, ListSource, Mark
+from millpond.connectors.topic import Topic
+from millpond.errors import ConfigError, SimulatedCrash, shown
+from millpond.frame import StreamingDataFrame
+from millpond.plan.plan import Plan, make_plan
+from millpond.record import Record
+from millpond.runtime.batch import EDGE, Row, family_of
+from millpond.runtime.deliver import Delivery
+from millpond.runtime.fields import plain_key
+from millpond.runtime.gather import BatchReport, gather
+from millpond.runtime.keyed import run_group
+from millpond.runtime.read import entered, run_source
+from millpond.runtime.stage import Settings, StageRunner
+from millpond.state.codec import Codec
+from millpond.state.layout import Pages, hash_key
+from millpond.state.store import MemoryStore
+from millpond.state.view import KeyScope, State
+from millpond.steps.graph import Graph
+from millpond.steps.kinds import Read, SourceInfo
+
+__all__ = [
+    "CRASH",
+    "END",
+    "ListSource",
+    "LocalEngine",
+    "ManualClock",
+    "MemoryStore",
+    "Run",
+    "frame",
+    "run_local",
+]
+
+
+class ManualClock:
+    """A clock that moves when told to: what a record without a timestamp gets.
+
+    >>> clock = ManualClock(1000)
+    >>> clock.advance(500)
+    >>> clock()
+    1500
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        """Move the clock on."""
+        self.now_ms += ms
+
+
+def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> StreamingDataFrame:
+    """Return a frame without an application, to be run with `run_local`."""
+    settings = source if isinstance(source, ListSource) else ListSource(source or [], name)
+    graph = Graph()
+    graph.sources[settings.name] = settings
+    info = SourceInfo(
+        settings.name, "list", settings.value_deserializer, settings.key_deserializer
+    )
+    return StreamingDataFrame(graph, graph.add(Read(call_site=here(), name=info.name, source=info)))
+
+
+class Run(list[Any]):
+    """The values that came out, and what else a run did."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        super().__init__(engine.values)
+        self.engine = engine
+        self.topics = engine.topics
+        """Records of each topic that was written."""
+        self.printed = engine.printed
+        self.reports = engine.reports
+        self.dead_letters = engine.topics[engine.dead_letter_topic]
+
+    def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
+        """Return what a store keeps for a key at the end."""
+        return self.engine.state(key, store, scope)
+
+
+class LocalEngine:
+    """Runs a program in this process. `run` may be called again: it continues."""
+
+    def __init__(
+        self,
+        program: StreamingDataFrame,
+        *,
+        groups: int = 8,
+        on_error: Literal["stop", "dead-letter"] = "stop",
+        on_processing_error: Callable[..., bool] | None = None,
+        codec: Codec | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._graph = program._graph
+        self.plan: Plan = make_plan(self._graph, collect=True)
+        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._groups = groups
+        self._settings = Settings(groups, codec or Codec(), on_error, on_processing_error)
+        self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
+        self.topics: dict[str, list[Record]] = defaultdict(list)
+        self.printed: list[Any] = []
+        self.reports: list[BatchReport] = []
+        self.dead_letter_topic = "local.dead-letters"
+        sinks: list[Sink] = list(self._graph.sinks)
+        self._delivery = Delivery(
+            self.plan, sinks, self, self.dead_letter_topic, self.printed.append
+        )
+        self._batch_id = 0
+        self._inputs: dict[str, list[Any]] = {}
+        self._positions: dict[str, int] = defaultdict(int)
+        self._offsets: dict[str, int] = defaultdict(int)
+
+    @property
+    def values(self) -> list[Any]:
+        return self._delivery.collected
+
+    def feed(self, records: Iterable[Any], source: str | None = None) -> None:
+        """Add records to the input of a source (default: the only one)."""
+        name = source or self.plan.topics[0]
+        if name not in self.plan.topics:
+            msg = f"the program reads {self.plan.topics}, not {name!r}.\nFix: feed one of these."
+            raise ConfigError(msg)
+        self._inputs.setdefault(name, []).extend(records)
+
+    def run(self, batches: int | Sequence[int] | None = None) -> Run:
+        """Process what is there, up to an END mark.
+
+        Raises:
+            SimulatedCrash: at a CRASH mark; nothing of that batch was committed. Run again.
+        """
+        sizes = iter([batches] * 10**6 if isinstance(batches, int) else batches or [])
+        while True:
+            size = next(sizes, None)
+            batch, mark = self._next_batch(10**9 if size is None else size)
+            if any(batch.values()) or mark is CRASH:
+                self._process(batch, crash=mark is CRASH)
+            if mark is END or (not any(batch.values()) and mark is None and size is None):
+                return Run(self)
+
+    def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
+        """Return what a store keeps for a key."""
+        stages = [s for s in self.plan.stages if s.stores and (scope is None or s.scope == scope)]
+        if len(stages) != 1:
+            known = [s.scope for s in self.plan.stages if s.stores]
+            msg = f"the program keeps state under {known}.\nFix: name one with scope=."
+            raise ConfigError(msg)
+        codec = self._settings.codec
+        raw = next((e.raw_key_of for e in self.plan.edges if e.target == stages[0].number), None)
+        is_typed = raw is None or self.plan.reads[raw].source.kind == "list"
+        key_bytes = None if key is None else codec.encode(key) if is_typed else plain_key(key)
+        view = KeyScope(codec, undo=False)
+        group = hash_key(key_bytes) % self._groups
+        blobs = self.stores.get((stages[0].scope, group), MemoryStore())
+        view.bind(Pages(blobs, codec, self._groups), key_bytes)
+        state = State(view, store)
+        return {name: state.get(name) for name in state.keys()}  # noqa: SIM118 - not a dict
+
+    # --- one batch --------------------------------------------------------------------------
+
+    def _next_batch(self, size: int) -> tuple[dict[str, list[Any]], Mark | None]:
+        batch: dict[str, list[Any]] = {}
+        mark: Mark | None = None
+        for name in self.plan.topics:
+            items = self._inputs.get(name, [])
+            position = self._positions[name]
+            taken: list[Any] = []
+            for item in items[position:]:
+                if len(taken) == size:
+                    break
+                if isinstance(item, Mark):
+                    mark = item
+                    break
+                taken.append(item)
+            batch[name] = taken
+            if mark is CRASH:
+                del items[position + len(taken)]  # the mark has its effect once
+                break
+            self._positions[name] = position + len(taken) + (mark is END)
+        return batch, mark
+
+    def _process(self, batch: dict[str, list[Any]], *, crash: bool) -> None:
+        before = {place: store.copy() for place, store in self.stores.items()}
+        try:
+            rows = list(self._stage_zero(batch))
+            for layer in range(1, self.plan.layers + 1):
+                rows = list(self._layer(layer, rows))
+            gathered = gather(rows, self._batch_id)
+            if crash:
+                msg = f"a CRASH mark was reached in batch {self._batch_id}."
+                raise SimulatedCrash(msg)
+            self._delivery.deliver(gathered)
+        except BaseException:
+            self.stores = defaultdict(MemoryStore, before)
+            if not crash:  # a failed batch comes again, whole
+                for name, items in batch.items():
+                    self._positions[name] -= len(items)
+            raise
+        for name, items in batch.items():
+            self._offsets[name] += len(items)
+        self.reports.append(gathered.report)
+        self._batch_id += 1
+
+    def _stage_zero(self, batch: dict[str, list[Any]]) -> Iterator[Row]:
+        runner = StageRunner(self.plan, self.plan.stages[0], self._settings)
+        for number, name in enumerate(self.plan.topics):
+            if batch.get(name):
+                table = self._table(name, batch[name])
+                for part in table.combine_chunks().to_batches():
+                    records = entered(part, number, 0, self._offsets[name])
+                    yield from run_source(runner, number, records)
+
+    def _table(self, name: str, items: list[Any]) -> pa.Table:
+        settings = self._graph.sources[name]
+        if isinstance(settings, Topic):
+            return _topic_table(settings, items, self._clock())
+        if isinstance(settings, ListSource):
+            return settings.table(items, self._clock())
+        msg = (
+            f"the local engine cannot read {shown(settings)}.\n"
+            "Fix: test with a topic or a ListSource instead."
+        )
+        raise ConfigError(msg)
+
+    def _layer(self, layer: int, rows: list[Row]) -> Iterator[Row]:
+        scopes = {stage.scope: stage for stage in self.plan.stages if stage.layer == layer}
+        groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        for row in rows:
+            if row.scope in scopes and family_of(row.kind)[0] == EDGE:
+                groups[row.scope, row.grp].append(row)
+            else:
+                yield row
+        for (scope, group), members in sorted(groups.items()):
+            runner = StageRunner(self.plan, scopes[scope], self._settings)
+            yield from run_group(runner, members, self.stores[scope, group], group)
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+        """Take the records of a batch for a topic (the engine is its own `TopicWriter`)."""
+        has_headers = "headers" in batch.schema.names
+        headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
+        columns = (batch.column(i).to_pylist() for i in range(3))
+        records = self.topics[topic]
+        for key, value, timestamp, header in zip(*columns, headers, strict=True):
+            place = (topic, 0, len(records))
+            records.append(Record(key, value, timestamp, decode_headers(header), *place))
+
+
+def run_local(
+    program: StreamingDataFrame,
+    records: Iterable[Any] | dict[str, Iterable[Any]] | None = None,
+    *,
+    batches: int | Sequence[int] | None = None,
+    **options: Any,
+) -> Run:
+    """Run a program over records and return the values that came out, in input order.
+
+    A CRASH mark throws the batch that reaches it away and the run starts again from what was
+    committed; an END mark ends the run.
+
+    >>> double = frame().apply(lambda value: value * 2)
+    >>> run_local(double, [1, 2, 3], batches=2)
+    [2, 4, 6]
+
+    Args:
+        program: A frame; the whole graph it belongs to runs.
+        records: Values, or `(key, value[, timestamp])`; a dict of them by source name where
+            there are several. Default: the items of the frame's own `ListSource`.
+        batches: How to cut the input: a size, or a list of sizes; the rest is one batch.
+        **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock` of the engine.
+    """
+    engine = LocalEngine(program, **options)
+    if isinstance(records, dict):
+        for name, items in records.items():
+            engine.feed(items, name)
+    elif records is not None:
+        engine.feed(records)
+    else:
+        for name, settings in program._graph.sources.items():
+            if isinstance(settings, ListSource):
+                engine.feed(list(settings.items), name)
+    while True:
+        try:
+            return engine.run(batches)
+        except SimulatedCrash:
+            continue
+
+
+def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
+    """Return items as a producer would have written them; bytes are taken as they are."""
+    rows = []
+    for item in items:
+        keyed = item if type(item) is tuple and len(item) in (2, 3) else (None, item)
+        key, value, timestamp = (*keyed, now_ms)[:3]
+        value = value if value is None or isinstance(value, bytes) else topic.value_serializer(value)
+        key_bytes = key if key is None or isinstance(key, bytes) else plain_key(key)
+        rows.append((key_bytes, value, timestamp, None))
+    columns = list(zip(*rows, strict=True)) or [[], [], [], []]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SEGMENT)
