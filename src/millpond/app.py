@@ -1,0 +1,299 @@
+"""`Application`: names topics, makes frames, and `run()` joins plan and Spark.
+
+Takes settings and the user's frames; gives a running query and what comes out of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from millpond.callsite import here
+from millpond.config import Config
+from millpond.connectors.clients import Consumer, Producer
+from millpond.connectors.log import Log
+from millpond.connectors.protocols import Source
+from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
+from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
+from millpond.directory import StateDirectory
+from millpond.errors import ConfigError, MillpondError, shown
+from millpond.frame import StreamingDataFrame
+from millpond.plan.explain import explain
+from millpond.plan.plan import make_plan
+from millpond.state.codec import Codec
+from millpond.steps.graph import Graph
+from millpond.steps.kinds import Read, SourceInfo
+
+__all__ = ["Application"]
+
+T = TypeVar("T", bound=type)
+
+_KINDS: dict[type, Any] = {
+    ListSource: "list",
+    RateSource: "rate",
+    FileSource: "files",
+    SparkSource: "spark",
+}
+
+
+class Application:
+    """A stateful stream-processing program.
+
+    Args:
+        broker_address: Must be None in this version: topics are those of the embedded log.
+        consumer_group: Who this program is: its state and its offsets belong to the group.
+        state_dir: The folder that holds the state of all groups.
+        topics_dir: The folder of the embedded log.
+        auto_offset_reset: Where a new group starts to read a topic: "latest", "earliest", or
+            "error" to refuse.
+        commit_interval: The least time between two batches in seconds; one batch is one
+            snapshot of state, outputs and offsets.
+        max_records_per_batch: The most records a batch reads. Default: 500,000.
+        on_error: What happens when a function fails on a record: "stop" the run, or write the
+            record to the topic `<group>.dead-letters` and go on ("dead-letter").
+        on_processing_error: A function of (error, context, logger); if it returns True the
+            record is let go. Its state writes are undone either way.
+        persistence: "directory", or "none": state in a temporary folder that goes with the run.
+        master: Any Spark master. Default: `local[*]`.
+        spark: A SparkSession to use instead of making one.
+        spark_config: Settings for the session that is made.
+        loglevel: Level of the logger `millpond`; None leaves logging alone.
+    """
+
+    def __init__(
+        self,
+        broker_address: str | None = None,
+        *,
+        consumer_group: str = "default",
+        state_dir: str | Path = "state",
+        topics_dir: str | Path = "topics",
+        auto_offset_reset: str = "latest",
+        commit_interval: float = 0.0,
+        max_records_per_batch: int | None = None,
+        on_error: str = "stop",
+        on_processing_error: Callable[..., bool] | None = None,
+        persistence: str = "directory",
+        master: str | None = None,
+        spark: Any = None,
+        spark_config: dict[str, str] | None = None,
+        loglevel: str | int | None = "INFO",
+    ) -> None:
+        if broker_address is not None:
+            msg = (
+                "this version of Millpond has no Kafka connector; broker_address must be None.\n"
+                "Fix: leave it out to use the embedded log, or read Kafka with SparkSource."
+            )
+            raise ConfigError(msg)
+        self.config = Config(
+            consumer_group=consumer_group,
+            state_dir=str(state_dir),
+            topics_dir=str(topics_dir),
+            auto_offset_reset=auto_offset_reset,
+            commit_interval=commit_interval,
+            max_records_per_batch=max_records_per_batch,
+            on_error=on_error,
+            on_processing_error=on_processing_error,
+            persistence=persistence,
+            master=master,
+            spark=spark,
+            spark_config=dict(spark_config or {}),
+            loglevel=loglevel,
+        )
+        self.graph = Graph()
+        self.codec = Codec()
+        self.topics: dict[str, Topic] = {}
+        self.log = Log(Path(topics_dir).absolute())
+        self._running: Any = None
+        if loglevel is not None:
+            _set_up_logging(loglevel)
+
+    # --- topics and frames ------------------------------------------------------------------
+
+    def topic(
+        self,
+        name: str,
+        value_deserializer: Any = "json",
+        key_deserializer: Any = "bytes",
+        value_serializer: Any = "json",
+        key_serializer: Any = "bytes",
+        timestamp_extractor: TimestampExtractor | None = None,
+        config: TopicConfig | None = None,
+    ) -> Topic:
+        """Return a topic to read from or to write to.
+
+        Args:
+            name: Its name.
+            value_deserializer: "json", "bytes", "str", "int", "double", or an own one.
+            key_deserializer: Likewise, for keys.
+            value_serializer: Likewise, for values that are written.
+            key_serializer: Likewise, for keys that are written.
+            timestamp_extractor: Function of (value, headers, timestamp, timestamp type) that
+                gives the time of a record in milliseconds.
+            config: How the topic is made where it is missing.
+        """
+        topic = make_topic(
+            name,
+            value_deserializer,
+            key_deserializer,
+            value_serializer,
+            key_serializer,
+            timestamp_extractor,
+            config,
+        )
+        self.topics[name] = topic
+        return topic
+
+    def dataframe(
+        self, topic: Topic | None = None, source: Source | Iterable[Any] | None = None
+    ) -> StreamingDataFrame:
+        """Return a frame of the records of a topic or a source.
+
+        Args:
+            topic: A topic of this application.
+            source: A `ListSource`, `RateSource`, `FileSource` or `SparkSource`; a plain list or
+                other iterable becomes a `ListSource`.
+        """
+        if (topic is None) == (source is None):
+            msg = "dataframe() takes a topic or a source.\nFix: app.dataframe(app.topic('clicks'))."
+            raise ConfigError(msg)
+        settings = self._checked(topic if topic is not None else source)
+        self.graph.sources[settings.name] = settings
+        info = SourceInfo(
+            name=settings.name,
+            kind="topic" if isinstance(settings, Topic) else _KINDS[type(settings)],
+            value_deserializer=settings.value_deserializer,
+            key_deserializer=settings.key_deserializer,
+            timestamp_extractor=getattr(settings, "timestamp_extractor", None),
+        )
+        read = Read(call_site=here(), name=info.name, source=info)
+        return StreamingDataFrame(self.graph, self.graph.add(read))
+
+    def _checked(self, given: Any) -> Any:
+        if isinstance(given, Iterable) and not isinstance(given, ListSource | str | bytes | dict):
+            numbers = [f"list-{i}" for i in range(2, 1000)]
+            name = next(n for n in ["list", *numbers] if n not in self.graph.sources)
+            given = ListSource(given, name)
+        if isinstance(given, ListSource):
+            given.codec = self.codec
+        if not isinstance(given, Topic | ListSource | RateSource | FileSource | SparkSource):
+            msg = f"dataframe() cannot read {shown(given)}.\nFix: pass a topic, a list or a source."
+            raise ConfigError(msg)
+        if given.name in self.graph.sources:
+            msg = (
+                f"there is a frame for {given.name!r} already.\n"
+                "Fix: use that frame twice (each use is a branch), or give the source another name."
+            )
+            raise ConfigError(msg)
+        return given
+
+    def register_type(self, registered: T) -> T:
+        """Let values of a dataclass, an enum or a msgspec struct be kept in state.
+
+        Can be used as a decorator.
+        """
+        return self.codec.register(registered)
+
+    # --- running ----------------------------------------------------------------------------
+
+    def run(
+        self,
+        dataframe: StreamingDataFrame | None = None,
+        timeout: float = 0.0,
+        count: int = 0,
+        drain: bool = False,
+        collect: bool = True,
+        metadata: bool = False,
+    ) -> list[Any]:
+        """Run, and return what came out where the run has an end.
+
+        Without arguments it runs until SIGINT, SIGTERM or `stop()`, or until every source has
+        ended; it stops behind the current batch. Running again continues.
+
+        Args:
+            dataframe: Not needed; every frame of the application runs.
+            timeout: Stop after so many seconds without a new record.
+            count: Stop when so many records have come out (a batch is never cut, so there may
+                be more).
+            drain: Process what is there, then stop.
+            collect: Return the values that came out (with timeout, count or drain, or where
+                all sources are finite lists).
+            metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
+                `_partition` and `_offset`.
+        """
+        from millpond.spark.run import Limits, SparkRun
+
+        if timeout < 0 or count < 0:
+            msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
+            raise ConfigError(msg + "\nFix: leave them out to run without end.")
+        if self._running is not None:
+            msg = "this application is running already.\nFix: stop() it first."
+            raise MillpondError(msg)
+        has_end = bool(timeout or count or drain or self._is_finite())
+        limits = Limits(timeout, count, drain, collect and has_end, metadata)
+        with ExitStack() as stack:
+            directory = self._directory(stack)
+            stack.enter_context(directory.held("running"))
+            self._running = SparkRun(self, directory, limits)
+            try:
+                return self._running.run()  # type: ignore[no-any-return]
+            finally:
+                self._running = None
+
+    def _is_finite(self) -> bool:
+        return all(isinstance(source, ListSource) for source in self.graph.sources.values())
+
+    def _directory(self, stack: ExitStack) -> StateDirectory:
+        path = self.config.state_dir
+        if self.config.persistence == "none":
+            path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
+        return StateDirectory(path, self.config.consumer_group)
+
+    def stop(self) -> None:
+        """Stop the run behind the current batch. Can be called from any thread."""
+        if self._running is not None:
+            self._running.stop()
+
+    def clear_state(self, reset_offsets: bool = False) -> None:
+        """Forget the state of the group; go on with the next record.
+
+        Args:
+            reset_offsets: Also forget the offsets, so that the next run starts over.
+
+        Raises:
+            GroupInUseError: while an application of the group is running.
+        """
+        directory = StateDirectory(self.config.state_dir, self.config.consumer_group)
+        with directory.held("clear_state()"):
+            directory.clear(reset_offsets=reset_offsets)
+
+    def explain(self) -> str:
+        """Return the plan as text: stages, names, and the user's file and line."""
+        return explain(make_plan(self.graph))
+
+    # --- topics from Python -----------------------------------------------------------------
+
+    def get_producer(self) -> Producer:
+        """Return a producer for topics of the embedded log."""
+        return Producer(self.log, self.topics)
+
+    def get_consumer(self) -> Consumer:
+        """Return a consumer of topics of the embedded log."""
+        return Consumer(self.log, self.topics)
+
+
+def _set_up_logging(level: str | int) -> None:
+    logger = logging.getLogger("millpond")
+    try:
+        logger.setLevel(level)
+    except ValueError:
+        msg = f"there is no loglevel {level!r}.\nFix: loglevel='INFO'."
+        raise ConfigError(msg) from None
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s millpond: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False

@@ -1,0 +1,60 @@
+"""The options of an application, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.connectors.topic import check_name
+from millpond.errors import ConfigError, shown
+
+__all__ = ["Config"]
+
+# Records a batch reads at most where the user sets no limit: it bounds memory, and at the speed
+# of two cores it is a batch of one or two seconds.
+DEFAULT_BATCH = 500_000
+
+# Upper bound of parallelism, fixed when state is born.
+DEFAULT_GROUPS = 128
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `Application`; see there for what they mean."""
+
+    consumer_group: str = "default"
+    state_dir: str = "state"
+    topics_dir: str = "topics"
+    auto_offset_reset: str = "latest"
+    commit_interval: float = 0.0
+    max_records_per_batch: int | None = None
+    on_error: str = "stop"
+    on_processing_error: Callable[..., bool] | None = None
+    persistence: str = "directory"
+    master: str | None = None
+    spark: Any = field(default=None, repr=False)
+    spark_config: dict[str, str] = field(default_factory=dict)
+    loglevel: str | int | None = "INFO"
+
+    def __post_init__(self) -> None:
+        check_name(self.consumer_group, "consumer group")
+        _one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "error"))
+        _one_of("on_error", self.on_error, ("stop", "dead-letter"))
+        _one_of("persistence", self.persistence, ("directory", "none"))
+        if not isinstance(self.commit_interval, int | float) or self.commit_interval < 0:
+            msg = f"commit_interval is seconds, 0 or more; got {shown(self.commit_interval)}."
+            raise ConfigError(msg + "\nFix: commit_interval=1.0.")
+        limit = self.max_records_per_batch
+        if limit is not None and (type(limit) is not int or limit < 1):
+            msg = f"max_records_per_batch must be an int of 1 or more, or None; got {shown(limit)}."
+            raise ConfigError(msg + "\nFix: max_records_per_batch=100_000.")
+        if self.on_processing_error is not None and not callable(self.on_processing_error):
+            msg = f"on_processing_error must be a function, got {shown(self.on_processing_error)}."
+            raise ConfigError(msg + "\nFix: def handle(error, record, logger): return True.")
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        msg = f"{name} must be one of {', '.join(map(repr, allowed))}; got {shown(value)}."
+        raise ConfigError(msg + f"\nFix: {name}={allowed[0]!r}.")

@@ -1,0 +1,209 @@
+"""Topics of the embedded log from Python: a producer, a consumer, and the application's writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+
+from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.serde import BytesSerializer
+from millpond.connectors.topic import Topic, check_name
+from millpond.errors import ConfigError, TopicError, shown
+from millpond.record import Record
+
+__all__ = ["Consumer", "LogWriter", "Producer", "choose_partition"]
+
+# Records a producer holds back before it writes a segment.
+_BUFFER = 10_000
+
+
+def choose_partition(key: bytes | None, instead: int, partitions: int) -> int:
+    """Return the partition of a key; without a key, the one that keeps the order of the source."""
+    return (crc32(key) if key is not None else instead) % partitions
+
+
+class Producer:
+    """Writes records to topics. Use it in a `with` block: leaving it writes what is held back.
+
+    >>> import tempfile
+    >>> with Producer(Log(tempfile.mkdtemp())) as producer:
+    ...     producer.produce("clicks", key="ann", value=b"{}")
+    """
+
+    def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
+        self._log = log
+        self._topics = topics or {}
+        self._held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+        self._count = 0
+
+    def produce(
+        self,
+        topic: str | Topic,
+        key: Any = None,
+        value: Any = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        partition: int | None = None,
+    ) -> None:
+        """Write a record.
+
+        Args:
+            topic: The topic or its name; it is created where it is missing.
+            key: Bytes, text, or what the topic's key serializer takes.
+            value: Bytes, or what the topic's value serializer takes.
+            timestamp: Milliseconds. Default: now.
+            headers: (name, bytes) pairs or a dict.
+            partition: Default: chosen by the key.
+        """
+        settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
+        name = topic.name if isinstance(topic, Topic) else topic
+        check_name(name, "topic")
+        if timestamp is not None and type(timestamp) is not int:
+            msg = f"timestamp must be an int of milliseconds, got {shown(timestamp)}."
+            raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")
+        if not self._log.exists(name):
+            self._log.create(name, settings.config.num_partitions if settings else 1)
+        row = (
+            _field(key, settings.key_serializer if settings else None, "key"),
+            _field(value, settings.value_serializer if settings else None, "value"),
+            time.time_ns() // 1_000_000 if timestamp is None else timestamp,
+            encode_headers(headers),
+        )
+        count = self._log.partitions(name)
+        chosen = choose_partition(row[0], self._count, count) if partition is None else partition
+        self._held.setdefault((name, chosen), []).append(row)
+        self._count += 1
+        if self._count % _BUFFER == 0:
+            self.flush()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Write what is held back."""
+        for (topic, partition), rows in self._held.items():
+            columns = [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*rows, strict=True), SEGMENT, strict=True)
+            ]
+            self._log.append(topic, partition, pa.Table.from_arrays(columns, schema=SEGMENT))
+        self._held.clear()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.flush()
+
+
+def _field(value: Any, serialize: Callable[[Any], bytes] | None, what: str) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str) and (serialize is None or isinstance(serialize, BytesSerializer)):
+        return value.encode()
+    if serialize is not None:
+        return serialize(value)
+    msg = (
+        f"the {what} of a record must be bytes or text where the topic is given by its name, got "
+        f"{shown(value)}.\nFix: pass the topic made with app.topic(...), or serialize the {what}."
+    )
+    raise TopicError(msg)
+
+
+class Consumer:
+    """Reads records of topics, from the beginning or from where it was told to start."""
+
+    def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
+        self._log = log
+        self._topics = topics or {}
+        self._positions: dict[tuple[str, int], int] = {}
+        self._ready: list[Record] = []
+
+    def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
+        """Choose the topics that `poll` reads."""
+        place = self._log.end if from_end else self._log.start
+        for topic in topics:
+            name = topic.name if isinstance(topic, Topic) else topic
+            for partition in range(self._log.partitions(name)):
+                self._positions[name, partition] = place(name, partition)
+
+    def poll(self, timeout: float = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._ready:
+                return self._ready.pop(0)
+            for (topic, partition), position in self._positions.items():
+                end = min(self._log.end(topic, partition), position + _BUFFER)
+                if end > position:
+                    self._positions[topic, partition] = end
+                    self._ready += self._records(topic, partition, position, end)
+            if not self._ready:
+                if time.monotonic() >= deadline:
+                    return None
+                time.sleep(0.02)
+
+    def read(self, topic: str | Topic) -> Iterator[Record]:
+        """Yield every record that a topic holds now, partition by partition."""
+        name = topic.name if isinstance(topic, Topic) else topic
+        for partition in range(self._log.partitions(name)):
+            start, end = self._log.start(name, partition), self._log.end(name, partition)
+            yield from self._records(name, partition, start, end)
+
+    def _records(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+        settings = self._topics.get(topic)
+        position = start
+        for batch in self._log.read(topic, partition, start, end):
+            for key, value, moment, headers in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                if settings is not None:
+                    key = None if key is None else settings.key_deserializer(key)
+                    value = None if value is None else settings.value_deserializer(value)
+                place = (topic, partition, position)
+                yield Record(key, value, moment, decode_headers(headers), *place)
+                position += 1
+
+    def close(self) -> None:
+        """Let go of the subscription."""
+        self._positions.clear()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LogWriter:
+    """Appends the outputs of batches to topics; a batch that comes again changes nothing."""
+
+    def __init__(self, log: Log, writer: str, partitions: dict[str, int]) -> None:
+        self._log = log
+        self._writer = writer
+        self._wanted = partitions
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+        if not self._log.exists(topic):
+            self._log.create(topic, self._wanted.get(topic, 1))
+        count = self._log.partitions(topic)
+        columns = [batch.column(i) for i in range(3)]
+        has_headers = "headers" in batch.schema.names
+        headers = batch.column("headers") if has_headers else pa.nulls(batch.num_rows, pa.binary())
+        table = pa.Table.from_arrays([*columns, headers], schema=SEGMENT)
+        if count == 1:
+            self._log.append(topic, 0, table, self._writer, batch_id)
+            return
+        keys, instead = batch.column("key").to_pylist(), batch.column("partition").to_pylist()
+        rows: list[list[int]] = [[] for _ in range(count)]
+        for i, (key, other) in enumerate(zip(keys, instead, strict=True)):
+            rows[choose_partition(key, other, count)].append(i)
+        for number, chosen in enumerate(rows):
+            if chosen:
+                part = table.take(pa.array(chosen, pa.int64()))
+                self._log.append(topic, number, part, self._writer, batch_id)

@@ -1,0 +1,191 @@
+"""The state directory of one consumer group.
+
+    state_dir/<group>/
+      lock                     held while an application runs; the system frees it when it dies
+      manifest.json            format, key groups, partitions, scopes and stores, generation
+      generations/0001/        a Spark checkpoint
+      sources/                 spools of list sources, file lists of file sources
+
+Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
+what Spark cannot change (no more state, other offsets) is a new generation.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millpond.connectors.log import durable_write
+from millpond.errors import ConfigError, GroupInUseError, StateError
+from millpond.plan.plan import Plan
+
+__all__ = ["Manifest", "StateDirectory"]
+
+FORMAT = 1
+
+
+@dataclass
+class Manifest:
+    """What must stay the same for the state to be read again."""
+
+    groups: int
+    partitions: int
+    generation: int = 1
+    layers: int = 0
+    stores: dict[str, list[str]] = field(default_factory=dict)
+    """Stores of each key scope, those of earlier programs included."""
+    start_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where each source of this generation began."""
+    format: int = FORMAT
+
+
+class StateDirectory:
+    """The folder of one consumer group."""
+
+    def __init__(self, state_dir: str | Path, group: str) -> None:
+        text = str(state_dir)
+        if "://" in text and not text.startswith("file://"):
+            msg = (
+                f"state_dir={text!r}: only local folders can be used so far.\n"
+                "Fix: give a path on a disk that driver and workers share."
+            )
+            raise ConfigError(msg)
+        self.group = group
+        self.path = Path(text.removeprefix("file://")).absolute() / group
+        self._lock: Any = None
+
+    @property
+    def sources(self) -> Path:
+        return self.path / "sources"
+
+    def generation(self, manifest: Manifest) -> Path:
+        """Return the checkpoint of the current generation."""
+        return self.path / "generations" / f"{manifest.generation:04}"
+
+    # --- the lock ---------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, what: str) -> Iterator[None]:
+        """Hold the group's lock, or say who does."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                msg = (
+                    f"consumer group {self.group!r} is in use by {holder}; {what} was refused.\n"
+                    "Fix: stop the other application, or choose another consumer_group."
+                )
+                raise GroupInUseError(msg) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            yield
+
+    # --- the manifest -----------------------------------------------------------------------
+
+    def load(self) -> Manifest | None:
+        """Return the manifest, or None where the group has never run."""
+        file = self.path / "manifest.json"
+        if not file.exists():
+            return None
+        try:
+            content = json.loads(file.read_text())
+            if content["format"] > FORMAT:
+                msg = (
+                    f"{file} has format {content['format']}; this version of Millpond reads up to "
+                    f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
+                )
+                raise StateError(msg)
+            return Manifest(**content)
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{file} cannot be read: {error}.\nFix: restore it, or remove {self.path}."
+            raise StateError(msg) from error
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        durable_write(self.path / "manifest.json", asdict(manifest))
+
+    def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
+        """Return the manifest under which a plan may run, or refuse it."""
+        manifest = self.load()
+        if manifest is None:
+            manifest = Manifest(groups, partitions)
+        elif manifest.layers != plan.layers and self._has_batches(manifest):
+            msg = (
+                f"the state of group {self.group!r} was written by a program with "
+                f"{manifest.layers} change(s) of key; this one has {plan.layers}.\n"
+                "Fix: use another consumer_group, or start without state: app.clear_state()."
+            )
+            raise StateError(msg)
+        _check_names(manifest, plan, self.group)
+        manifest.layers = plan.layers
+        for scope, stores in plan.stores().items():
+            known = manifest.stores.setdefault(scope, [])
+            known += [store for store in stores if store not in known]
+        self.save(manifest)
+        return manifest
+
+    def _has_batches(self, manifest: Manifest) -> bool:
+        return any((self.generation(manifest) / "commits").glob("[0-9]*"))
+
+    # --- where the sources stand ------------------------------------------------------------
+
+    def committed_offsets(self, manifest: Manifest) -> dict[str, dict[str, int]]:
+        """Return the offsets up to which the current generation has processed its sources."""
+        checkpoint = self.generation(manifest)
+        done = [int(f.name) for f in (checkpoint / "commits").glob("[0-9]*") if f.name.isdigit()]
+        if not done:
+            return manifest.start_offsets
+        lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+        # Line 0 is the version, line 1 the batch's settings, then one line a source.
+        for line in lines[2:]:
+            offsets = json.loads(line) if line.startswith("{") else None
+            if isinstance(offsets, dict) and "millpond" in offsets:
+                return dict(offsets["millpond"])
+        return manifest.start_offsets
+
+    # --- clearing ---------------------------------------------------------------------------
+
+    def clear(self, *, reset_offsets: bool) -> None:
+        """Begin a generation without state; keep or forget the offsets."""
+        manifest = self.load()
+        if manifest is None:
+            return
+        old = self.generation(manifest)
+        start = {} if reset_offsets else self.committed_offsets(manifest)
+        if reset_offsets:
+            shutil.rmtree(self.sources, ignore_errors=True)
+        manifest.generation += 1
+        manifest.start_offsets = start
+        manifest.stores = {}
+        self.save(manifest)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_names(manifest: Manifest, plan: Plan, group: str) -> None:
+    """Refuse what looks like a rename: state that nothing reads beside a store that is new."""
+    known = {(scope, store) for scope, stores in manifest.stores.items() for store in stores}
+    asked = {(scope, store) for scope, stores in plan.stores().items() for store in stores}
+    gone, new = known - asked, asked - known
+    if gone and new and not asked <= known:
+        old_text = ", ".join(f"{scope}/{store}" for scope, store in sorted(gone))
+        new_text = ", ".join(f"{scope}/{store}" for scope, store in sorted(new))
+        msg = (
+            f"group {group!r} has state under {old_text}, which this program does not use; it asks "
+            f"for {new_text} instead. Was something renamed?\n"
+            "Fix: use the old name (of the topic, the group_by or the stateful_map), or another "
+            "consumer_group, or start without state: app.clear_state()."
+        )
+        raise StateError(msg)

@@ -1,0 +1,115 @@
+"""What a person sees while an application runs: one live line, or plain log lines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from millpond.runtime.gather import BatchReport
+
+__all__ = ["Meter"]
+
+# Seconds between two plain log lines where there is no terminal.
+_LOG_EVERY = 10.0
+
+logger = logging.getLogger("millpond")
+
+
+class Meter:
+    """Shows records a second, batch, keys in state and lag."""
+
+    def __init__(self, group: str, keys: dict[tuple[str, int], int]) -> None:
+        self._group = group
+        self._console = Console(stderr=True)
+        self._out = Console()
+        self._keys = keys
+        self._live: Live | None = None
+        self._records = self._dead = self._outputs = 0
+        self._batch: int | None = None
+        self._rate = 0.0
+        self._lag: int | None = None
+        self._since = self._logged = time.monotonic()
+        self._phase = "starting Spark"
+
+    def __enter__(self) -> Meter:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+            self._live.start()
+            self.refresh()
+        else:
+            logger.info("group %s: starting Spark", self._group)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update(self._text())
+            self._live.stop()
+        else:
+            logger.info("%s", self._text().plain)
+
+    def started(self) -> None:
+        """Say that records can flow."""
+        self._phase = "running"
+        self._since = time.monotonic()
+        if self._live is None:
+            logger.info("group %s: running", self._group)
+
+    def batch(self, report: BatchReport, seconds: float) -> None:
+        """Count a batch."""
+        self._batch = report.batch_id
+        self._records += report.read
+        self._dead += report.dead
+        self._outputs += report.outputs
+        self._keys.update(report.keys)
+        rate = report.read / max(seconds, 0.001)
+        self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+        self.refresh()
+
+    def lag(self, records: int | None) -> None:
+        """Note how many records wait."""
+        self._lag = records
+        self.refresh()
+
+    def stopping(self) -> None:
+        """Say that the run ends behind the current batch."""
+        self._phase = "stopping"
+        self.refresh()
+
+    def refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(Spinner("dots", self._text(), style="cyan"))
+        elif self._batch is not None and time.monotonic() - self._logged > _LOG_EVERY:
+            self._logged = time.monotonic()
+            logger.info("%s", self._text().plain)
+
+    def show(self, value: Any, pretty: bool = True) -> None:
+        """Print a value above the live line."""
+        if self._live is not None and self._out.is_terminal:
+            self._live.console.print(value)
+        else:
+            self._out.print(value, soft_wrap=True)
+
+    def _text(self) -> Text:
+        text = Text.assemble((f"{self._group}", "bold cyan"), f"  {self._phase}")
+        if self._batch is not None:
+            parts = [
+                (f"{self._records:,}", " records"),
+                (f"{self._rate:,.0f}", "/s"),
+                ("batch ", f"{self._batch}"),
+                (f"{sum(self._keys.values()):,}", " keys in state"),
+            ]
+            if self._lag is not None:
+                parts.append(("lag ", f"{self._lag:,}"))
+            if self._dead:
+                parts.append((f"{self._dead:,}", " dead letters"))
+            for number, unit in parts:
+                text.append("  ·  ")
+                text.append(number, "bold")
+                text.append(unit)
+        return text

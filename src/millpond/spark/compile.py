@@ -1,0 +1,95 @@
+"""A plan to a streaming DataFrame of packed rows.
+
+Takes the plan and the readers, gives the DataFrame whose batches `query` gathers. The shape is
+a chain: sources -> stage 0 -> one stateful operator per layer. What a layer does not own
+passes through it, so everything a batch does is in one query and commits together.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+
+from millpond.connectors import inflight
+from millpond.connectors.log import SEGMENT
+from millpond.connectors.sources import SparkSource
+from millpond.plan.plan import Plan
+from millpond.runtime.batch import PACKED
+from millpond.runtime.stage import Settings
+from millpond.spark.source import FORMAT, MillpondSource, ReaderSettings
+from millpond.spark.stages import LayerProcessor, read_stage, rows_stage
+from millpond.state.codec import Codec
+
+__all__ = ["compile_plan"]
+
+
+def compile_plan(
+    session: SparkSession,
+    plan: Plan,
+    settings: Settings,
+    sources: ReaderSettings,
+    frames: dict[str, SparkSource],
+    partitions: int,
+) -> DataFrame:
+    """Return the packed rows of every batch."""
+    legs = [_spark_leg(plan, settings, frames[name], partitions) for name in frames]
+    if sources.readers:
+        legs.insert(0, _own_leg(session, plan, settings, sources, partitions))
+    rows = legs[0]
+    for leg in legs[1:]:
+        rows = rows.unionAll(leg)
+    for layer in range(1, plan.layers + 1):
+        processor = LayerProcessor(plan, layer, settings)
+        grouped = rows.groupBy("scope", "grp")
+        rows = grouped.transformWithState(processor, PACKED, "append", "None")
+    return rows
+
+
+def _own_leg(
+    session: SparkSession, plan: Plan, settings: Settings, sources: ReaderSettings, partitions: int
+) -> DataFrame:
+    session.dataSource.register(MillpondSource)
+    pickled = cloudpickle.dumps(sources)
+    pickle.loads(pickled)  # a reader that does not survive this fails here, not in a worker
+    ranges = session.readStream.format(FORMAT).option("readers", pickled.hex()).load()
+    stage = read_stage(plan, settings, sources.readers, partitions)
+    return ranges.mapInArrow(stage, PACKED)
+
+
+def _spark_leg(plan: Plan, settings: Settings, source: SparkSource, partitions: int) -> DataFrame:
+    frame = source.frame
+    if source.timestamp is None:
+        time = F.unix_millis(F.current_timestamp())
+    elif dict(frame.dtypes)[source.timestamp] == "timestamp":
+        time = F.unix_millis(F.col(source.timestamp))
+    else:
+        time = F.col(source.timestamp).cast("long")
+    rows = frame.select(time.alias("__time"), F.struct("*").alias("__row"))
+    stage = rows_stage(
+        plan, settings, plan.topics.index(source.name), _RowsToSegment(source.key), partitions
+    )
+    return rows.mapInArrow(stage, PACKED)
+
+
+class _RowsToSegment:
+    """Rows of a DataFrame to a segment: the row as a dict, the key as a typed key."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+        self._codec = Codec()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows: list[dict[str, Any]] = batch.column("__row").to_pylist()
+        keys = [None if self._key is None else row[self._key] for row in rows]
+        columns = [
+            pa.array([None if k is None else self._codec.encode(k) for k in keys], pa.binary()),
+            pa.array([inflight.encode(row) for row in rows], pa.binary()),
+            batch.column("__time").cast(pa.int64()),
+            pa.nulls(len(rows), pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)

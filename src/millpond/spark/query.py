@@ -1,0 +1,126 @@
+"""The running query: each batch's rows to a handler on the driver, until it is told to stop.
+
+Takes the packed rows; calls `handle(rows, batch_id)` before each commit. What the handler
+raises ends the query and is raised again by `check`, as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from millpond import errors
+from millpond.errors import EngineError, MillpondError, StepError
+from millpond.runtime.batch import Row
+
+__all__ = ["Query"]
+
+Handler = Callable[[Iterable[Row], int], None]
+
+
+class _StoppedError(Exception):
+    """Ends the query at the beginning of a batch of which nothing has been done yet."""
+
+
+class Query:
+    """A Spark query of ours."""
+
+    def __init__(
+        self, rows: DataFrame, checkpoint: str, handle: Handler, *, interval: float, drain: bool
+    ) -> None:
+        self._handle = handle
+        self._error: BaseException | None = None
+        self._stopping = threading.Event()
+        # Spark logs the failure of a batch at length; the error is raised to the caller anyway.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        writer = rows.writeStream.foreachBatch(self._each).option("checkpointLocation", checkpoint)
+        if drain:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds")
+        self._query: StreamingQuery = writer.start()
+
+    def _each(self, batch: DataFrame, batch_id: int) -> None:
+        if self._stopping.is_set():
+            raise _StoppedError
+        try:
+            self._handle(_collected(batch), batch_id)
+        except BaseException as error:
+            if self._error is None:
+                self._error = error
+            raise
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there was something to process when Spark last looked."""
+        return bool(self._query.status["isDataAvailable"])
+
+    def ask_to_stop(self) -> None:
+        """Let no further batch begin."""
+        self._stopping.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; return whether the query has ended."""
+        if self._stopping.is_set() and self.is_active and not self._query.status["isTriggerActive"]:
+            self._query.stop()
+        return bool(self._ended(seconds))
+
+    def _ended(self, seconds: float) -> Any:
+        try:
+            return self._query.awaitTermination(seconds)
+        except Exception:
+            return True  # `check` tells why
+
+    def check(self) -> None:
+        """Raise what ended the query, if it was not a stop."""
+        if self._error is not None:
+            if isinstance(self._error, MillpondError | KeyboardInterrupt):
+                raise self._error
+            if not _is_spark_error(self._error):
+                raise self._error
+            raise _engine_error(self._error) from self._error
+        try:
+            failure = self._query.exception()
+        except Exception as error:
+            failure = error  # type: ignore[assignment]
+        if failure is not None and not self._stopping.is_set():
+            raise _engine_error(failure)
+
+    def stop(self) -> None:
+        """End the query now; a batch in progress is not committed."""
+        if self.is_active:
+            self._query.stop()
+
+
+def _collected(batch: DataFrame) -> Iterator[Row]:
+    """Yield the rows of a batch; the batch runs when the first one is asked for."""
+    for row in batch.collect():
+        yield Row(*row)
+
+
+def _is_spark_error(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def _engine_error(error: BaseException) -> MillpondError:
+    """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
+    text = str(error).split("=== Streaming Query ===")[0].split("JVM stacktrace")[0]
+    text = text.split("\n\tat ")[0].replace(" SQLSTATE: 38000", "").strip()
+    ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
+    if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
+        return kind(ours[2].strip())  # type: ignore[no-any-return]
+    python = text.rfind("Traceback (most recent call last)")
+    return EngineError(
+        f"Spark stopped the query: {text[max(python, 0):][:4000]}\n"
+        "Fix: see the message above; state and offsets are as of the last committed batch."
+    )

@@ -1,0 +1,302 @@
+"""One run of an application on Spark, from the first setting to the last batch.
+
+Takes the application and its state directory; feeds list sources, watches the query, delivers
+each batch, decides when to stop, and gives what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS
+from millpond.connectors.clients import LogWriter
+from millpond.connectors.log import durable_write
+from millpond.connectors.sources import (
+    FileSource,
+    ListSource,
+    LogReader,
+    RateSource,
+    SparkSource,
+    Spool,
+)
+from millpond.connectors.topic import Topic
+from millpond.directory import StateDirectory
+from millpond.errors import SimulatedCrash
+from millpond.plan.plan import Plan, make_plan
+from millpond.progress import Meter
+from millpond.runtime.batch import Row
+from millpond.runtime.deliver import Delivery
+from millpond.runtime.gather import gather
+from millpond.runtime.stage import Settings
+from millpond.spark.compile import compile_plan
+from millpond.spark.query import Query
+from millpond.spark.session import open_session, ship_packages
+from millpond.spark.source import ReaderSettings
+from millpond.steps.kinds import Write
+
+if TYPE_CHECKING:
+    from millpond.app import Application
+
+__all__ = ["Limits", "SparkRun"]
+
+# Items of a list that are spooled ahead of the query, and at a time.
+_AHEAD, _AT_A_TIME = 500_000, 50_000
+
+# Seconds between two looks at the query, and between two computations of the lag.
+_LOOK, _LAG = 0.05, 0.5
+
+logger = logging.getLogger("millpond")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends, and what it returns."""
+
+    timeout: float
+    count: int
+    drain: bool
+    collect: bool
+    metadata: bool
+
+
+class SparkRun:
+    """A run. Made and used once."""
+
+    def __init__(self, app: Application, directory: StateDirectory, limits: Limits) -> None:
+        self._app = app
+        self._directory = directory
+        self._limits = limits
+        self._plan: Plan = make_plan(app.graph, collect=limits.collect)
+        self._stop = threading.Event()
+        self._outputs = 0
+        self._busy = time.monotonic()
+        self._offsets_seen: dict[str, dict[str, int]] = {}
+
+    def stop(self) -> None:
+        """Stop behind the current batch."""
+        self._stop.set()
+
+    def run(self) -> list[Any]:
+        """Run to the end and return what came out."""
+        config = self._app.config
+        with Meter(config.consumer_group, self._known_keys()) as meter, ExitStack() as stack:
+            self._meter = meter
+            session = open_session(
+                config.master, config.spark, config.spark_config, config.consumer_group
+            )
+            stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
+            cores = session.sparkContext.defaultParallelism
+            self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, cores)
+            session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
+            ship_packages(session, self._directory.path)
+            self._prepare_sources()
+            self._delivery = self._make_delivery()
+            rows = compile_plan(
+                session,
+                self._plan,
+                self._settings(),
+                self._reader_settings(cores),
+                {n: s for n, s in self._app.graph.sources.items() if isinstance(s, SparkSource)},
+                self._manifest.partitions,
+            )
+            query = Query(
+                rows,
+                str(self._directory.generation(self._manifest)),
+                self._handle,
+                interval=config.commit_interval,
+                drain=self._limits.drain,
+            )
+            meter.started()
+            try:
+                self._watch(query)
+                query.check()
+            finally:
+                query.stop()
+                self._write_keys()
+        return self._delivery.collected
+
+    # --- before -----------------------------------------------------------------------------
+
+    def _settings(self) -> Settings:
+        config = self._app.config
+        return Settings(
+            self._manifest.groups,
+            self._app.codec,
+            config.on_error,  # type: ignore[arg-type]
+            config.on_processing_error,
+        )
+
+    def _prepare_sources(self) -> None:
+        spool = str(self._directory.sources)
+        self._readers: dict[str, Any] = {}
+        self._spools: dict[str, Spool] = {}
+        for name, settings in self._app.graph.sources.items():
+            if isinstance(settings, Topic):
+                self._app.log.create(name, settings.config.num_partitions)
+                self._readers[name] = LogReader(str(self._app.log.path), name)
+            elif isinstance(settings, ListSource):
+                self._spools[name] = Spool(settings, spool)
+                self._readers[name] = settings.reader(spool)
+            elif isinstance(settings, RateSource | FileSource):
+                self._readers[name] = settings.reader(spool)
+        self._feed(all_of_it=self._limits.drain)
+
+    def _reader_settings(self, cores: int) -> ReaderSettings:
+        config = self._app.config
+        starts = dict(self._manifest.start_offsets)
+        for name in self._spools:
+            starts.setdefault(name, {"0": 0})
+        return ReaderSettings(
+            readers=self._readers,
+            starts=starts,
+            reset=config.auto_offset_reset,
+            limit=config.max_records_per_batch or DEFAULT_BATCH,
+            tasks=cores,
+        )
+
+    def _make_delivery(self) -> Delivery:
+        app, manifest = self._app, self._manifest
+        written = [s.topic for s in app.graph.steps if isinstance(s, Write) and s.topic]
+        for topic in written:
+            app.log.create(topic.name, topic.config.num_partitions)
+        partitions = {name: topic.config.num_partitions for name, topic in app.topics.items()}
+        group = app.config.consumer_group
+        writer = LogWriter(app.log, f"{group}/{manifest.generation}", partitions)
+        return Delivery(
+            self._plan,
+            app.graph.sinks,
+            writer,
+            f"{group}.dead-letters",
+            self._meter.show,
+            metadata=self._limits.metadata,
+        )
+
+    # --- each batch -------------------------------------------------------------------------
+
+    def _handle(self, rows: Iterable[Row], batch_id: int) -> None:
+        began = time.monotonic()
+        gathered = gather(rows, batch_id)
+        self._crash_where_marked(gathered.report.read)
+        self._delivery.deliver(gathered)
+        self._outputs += gathered.report.outputs
+        self._busy = time.monotonic()
+        self._meter.batch(gathered.report, time.monotonic() - began)
+        self._save_keys(batch_id)
+
+    def _crash_where_marked(self, read: int) -> None:
+        for name, spool in self._spools.items():
+            if spool.crash_at is not None and read:
+                done = self._position(name)
+                if done + read >= spool.crash_at:
+                    spool.crash_at = None
+                    msg = f"a CRASH mark of source {name!r} was reached."
+                    raise SimulatedCrash(msg)
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def _watch(self, query: Query) -> None:
+        next_lag = 0.0
+        while not query.wait(_LOOK):
+            self._feed()
+            now = time.monotonic()
+            if now >= next_lag:
+                self._meter.lag(self._lag())
+                next_lag = now + _LAG
+            if query.is_active and query.has_data:
+                self._busy = now
+            if self._stop.is_set() or self._is_finished(now):
+                self._meter.stopping()
+                query.ask_to_stop()
+        self._meter.lag(self._lag())
+
+    def _is_finished(self, now: float) -> bool:
+        limits = self._limits
+        if limits.count and self._outputs >= limits.count:
+            return True
+        if limits.timeout and now - self._busy >= limits.timeout:
+            return True
+        return self._sources_ended()
+
+    def _sources_ended(self) -> bool:
+        """Whether every source is a list, and every item has been committed."""
+        if not self._spools or len(self._spools) < len(self._app.graph.sources):
+            return False
+        return all(
+            spool.is_done and self._position(name) >= spool.taken
+            for name, spool in self._spools.items()
+        )
+
+    def _feed(self, *, all_of_it: bool = False) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for name, spool in self._spools.items():
+            while not spool.is_done and spool.taken - self._position(name) < _AHEAD:
+                spool.advance(_AT_A_TIME, now_ms)
+                if not all_of_it:
+                    break
+            while all_of_it and not spool.is_done:
+                spool.advance(_AT_A_TIME, now_ms)
+
+    def _position(self, source: str) -> int:
+        committed = self._directory.committed_offsets(self._manifest)
+        return sum(committed.get(source, {}).values())
+
+    def _lag(self) -> int | None:
+        committed = self._directory.committed_offsets(self._manifest)
+        if not committed:
+            return None
+        waiting = 0
+        for name, reader in self._readers.items():
+            done = committed.get(name, {})
+            ends = reader.latest_from(done) if hasattr(reader, "latest_from") else reader.latest()
+            waiting += sum(max(0, end - done.get(p, 0)) for p, end in ends.items())
+        return waiting
+
+    # --- keys in state, for the live line ---------------------------------------------------
+
+    def _known_keys(self) -> dict[tuple[str, int], int]:
+        file = self._directory.path / "keys.json"
+        manifest = self._directory.load()
+        self._keys: dict[tuple[str, int], int] = {}
+        if manifest is not None and file.exists():
+            content = json.loads(file.read_text())
+            if content["generation"] == manifest.generation:
+                self._keys = {(scope, group): n for scope, group, n in content["keys"]}
+        return self._keys
+
+    def _save_keys(self, batch_id: int) -> None:
+        """Remember the counts now and then; they are for the eye, state does not depend on them."""
+        if batch_id % 10 == 0:
+            self._write_keys()
+
+    def _write_keys(self) -> None:
+        keys = [[scope, group, n] for (scope, group), n in self._keys.items()]
+        content = {"generation": self._manifest.generation, "keys": keys}
+        durable_write(self._directory.path / "keys.json", content)
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """While running, SIGINT and SIGTERM ask for a stop; a second one interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

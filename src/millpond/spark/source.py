@@ -1,0 +1,176 @@
+"""Millpond's sources as one Spark source.
+
+Takes readers by name; gives Spark rows that only *describe* ranges of records (source,
+partition, start, end): the stage that needs the records reads them itself, so they cross no
+process on the way. One Spark source serves all of ours, so adding a topic changes no checkpoint.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from millpond.connectors.protocols import Offsets
+
+__all__ = ["FORMAT", "RANGES", "MillpondSource"]
+
+FORMAT = "millpond"
+RANGES = "source int, partition string, start long, end long"
+
+# Below this many records a batch is read by one task: a task costs more than they do.
+_SMALL_BATCH = 2_000
+
+All = dict[str, Offsets]
+
+
+@dataclass
+class Ranges(InputPartition):
+    """The ranges that one task reads."""
+
+    ranges: list[tuple[int, str, int, int]]
+
+    def __post_init__(self) -> None:
+        super().__init__(0)
+
+
+class MillpondSource(DataSource):
+    """The data source `millpond`; its options carry pickled readers."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return RANGES
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return RangeReader(pickle.loads(bytes.fromhex(self.options["readers"])))
+
+
+@dataclass
+class ReaderSettings:
+    """What the reader process must know."""
+
+    readers: dict[str, Any]
+    starts: All
+    reset: str
+    limit: int | None
+    tasks: int
+
+
+class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Decides what each batch reads. Offsets: {"millpond": {source: {partition: offset}}}."""
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._settings = settings
+        self._names = list(settings.readers)
+        self._final: All | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {FORMAT: {name: self._initial(name) for name in self._names}}
+
+    def _initial(self, name: str) -> Offsets:
+        settings = self._settings
+        if name in settings.starts:
+            return settings.starts[name]
+        # A list, a rate or a folder is read from its beginning, whatever the reset says.
+        return settings.readers[name].initial(settings.reset)  # type: ignore[no-any-return]
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._settings.limit
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._final = {}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begin = self._with_new_sources(start[FORMAT])
+        ends = {name: self._latest(name, begin[name]) for name in self._names}
+        ends.update({name: offsets for name, offsets in begin.items() if name not in ends})
+        if self._final is not None:
+            self._final = self._final or ends
+            ends = {name: self._final.get(name, ends[name]) for name in ends}
+        if isinstance(limit, ReadMaxRows):
+            ends = _limited(begin, ends, limit.max_rows)
+        return {FORMAT: ends}
+
+    def _with_new_sources(self, begin: All) -> All:
+        return {**{name: self._initial(name) for name in self._names if name not in begin}, **begin}
+
+    def _latest(self, name: str, begin: Offsets) -> Offsets:
+        reader = self._settings.readers[name]
+        if hasattr(reader, "latest_from"):
+            return reader.latest_from(begin)  # type: ignore[no-any-return]
+        ends: Offsets = reader.latest()
+        return {p: max(end, begin.get(p, 0)) for p, end in {**begin, **ends}.items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
+        begin = self._with_new_sources(start[FORMAT])
+        ranges = [
+            (self._names.index(name), partition, begin[name].get(partition, 0), offset)
+            for name, offsets in end[FORMAT].items()
+            if name in self._names
+            for partition, offset in offsets.items()
+            if offset > begin[name].get(partition, 0)
+        ]
+        return [Ranges(part) for part in _shared_out(ranges, self._settings.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Ranges)
+        columns = list(zip(*partition.ranges, strict=True))
+        types = (pa.int32(), pa.string(), pa.int64(), pa.int64())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, ["source", "partition", "start", "end"])
+
+
+def _limited(begin: All, ends: All, most: int) -> All:
+    """Return ends that hold at most so many records in all, taken evenly from what waits."""
+    waiting = [
+        (name, partition, end - begin[name].get(partition, 0))
+        for name, offsets in ends.items()
+        for partition, end in offsets.items()
+    ]
+    total = sum(count for _, _, count in waiting)
+    if total <= most:
+        return ends
+    limited: All = {name: {} for name in ends}
+    for name, partition, count in waiting:
+        share = count * most // total
+        # Everything that waits moves by at least one, or a small partition would starve.
+        taken = min(count, max(share, 1)) if count else 0
+        limited[name][partition] = begin[name].get(partition, 0) + taken
+    return limited
+
+
+def _shared_out(
+    ranges: list[tuple[int, str, int, int]], tasks: int
+) -> Iterator[list[tuple[int, str, int, int]]]:
+    """Yield the ranges of each task: equal shares, cut inside partitions where need be."""
+    total = sum(end - start for _, _, start, end in ranges)
+    if total == 0:
+        return
+    share = total if total <= _SMALL_BATCH else -(-total // tasks)
+    mine: list[tuple[int, str, int, int]] = []
+    room = share
+    for source, partition, start, end in ranges:
+        while start < end:
+            cut = min(end, start + room)
+            mine.append((source, partition, start, cut))
+            room -= cut - start
+            start = cut
+            if room == 0:
+                yield mine
+                mine, room = [], share
+    if mine:
+        yield mine

@@ -1,0 +1,163 @@
+"""Stages as the functions Spark calls: an Arrow function for stage 0, a processor for the rest.
+
+Takes the plan; gives what `mapInArrow` and `transformWithState` run in workers. Both only hand
+bytes to `runtime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from millpond.plan.plan import Plan, Stage
+from millpond.runtime.batch import Row
+from millpond.runtime.keyed import run_group
+from millpond.runtime.read import entered, run_source
+from millpond.runtime.stage import Settings, StageRunner
+
+__all__ = ["LayerProcessor", "SparkStore", "read_stage", "rows_stage"]
+
+_PackedRow = SparkRow("scope", "grp", "kind", "payload")
+
+_ROWS_PER_MESSAGE = 64
+
+# Records of one range that a stage holds at a time.
+_SLICE = 100_000
+
+
+def read_stage(
+    plan: Plan, settings: Settings, readers: dict[str, Any], groups_back: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return stage 0 for ranges of our own sources: it reads them itself."""
+    names = list(readers)
+    numbers = [plan.topics.index(name) for name in names]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        runner = StageRunner(plan, plan.stages[0], settings)
+        rows = (
+            row
+            for batch in batches
+            for source, partition, start, end in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            )
+            for row in _read_range(runner, readers[names[source]], numbers[source], partition, start, end)
+        )
+        yield from _messages(rows, groups_back)
+
+    return run
+
+
+def _read_range(
+    runner: StageRunner, reader: Any, number: int, partition: str, start: int, end: int
+) -> Iterator[Row]:
+    if hasattr(reader, "read_file"):
+        for file in range(start, end):
+            for segment in reader.read_file(file):
+                yield from run_source(runner, number, entered(segment, number, file, 0))
+        return
+    position = start
+    for segment in reader.read(partition, start, end):
+        for low in range(0, segment.num_rows, _SLICE):
+            part = segment.slice(low, _SLICE)
+            yield from run_source(runner, number, entered(part, number, int(partition), position))
+            position += part.num_rows
+
+
+def rows_stage(
+    plan: Plan, settings: Settings, number: int, convert: Callable[..., pa.RecordBatch], back: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return stage 0 for a DataFrame of Spark's own: its rows become records."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        runner = StageRunner(plan, plan.stages[0], settings)
+
+        def rows() -> Iterator[Row]:
+            position = 0
+            for batch in batches:
+                segment = convert(batch)
+                yield from run_source(runner, number, entered(segment, number, task, position))
+                position += segment.num_rows
+
+        yield from _messages(rows(), back)
+
+    return run
+
+
+def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows as Arrow batches. Rows for the outside are spread, as if they had a group."""
+    schema = pa.schema(
+        [("scope", pa.string()), ("grp", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())]
+    )
+    while some := list(islice(rows, _ROWS_PER_MESSAGE)):
+        columns = list(zip(*some, strict=True))
+        spread = [g if g >= 0 else -1 - i % groups_back for i, g in enumerate(columns[1])]
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip((columns[0], spread, *columns[2:]), schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class SparkStore:
+    """A `Store` on a Spark map state: one entry per blob."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, blob_id: bytes) -> bytes | None:
+        found = self._state.getValue((blob_id,))
+        return None if found is None else bytes(found[0])
+
+    def put(self, blob_id: bytes, blob: bytes) -> None:
+        self._state.updateValue((blob_id,), (blob,))
+
+    def delete(self, blob_id: bytes) -> None:
+        if self._state.containsKey((blob_id,)):
+            self._state.removeKey((blob_id,))
+
+
+class LayerProcessor(StatefulProcessor):
+    """All stateful stages of one layer; Spark's key is (scope, key group)."""
+
+    def __init__(self, plan: Plan, layer: int, settings: Settings) -> None:
+        self._plan = plan
+        self._layer = layer
+        self._settings = settings
+        self._runners: dict[str, StageRunner] = {}
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._store = SparkStore(handle.getMapState("pages", "id binary", "blob binary"))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[SparkRow]:  # noqa: N802, N803
+        scope, group = key
+        packed = (Row(row.scope, row.grp, row.kind, row.payload) for row in rows)
+        runner = self._runner(scope)
+        given = packed if runner is None else run_group(runner, packed, self._store, group)
+        for row in given:
+            yield _PackedRow(*row)
+
+    def _runner(self, scope: str) -> StageRunner | None:
+        """Return the stage of a scope, or None where rows only pass by on their way."""
+        if scope not in self._runners:
+            stage = self._stage(scope)
+            if stage is None:
+                return None
+            self._runners[scope] = StageRunner(self._plan, stage, self._settings)
+        return self._runners[scope]
+
+    def _stage(self, scope: str) -> Stage | None:
+        stages = (s for s in self._plan.stages if s.layer == self._layer and s.scope == scope)
+        return next(stages, None) if scope else None
+
+    def close(self) -> None:
+        pass
+
