@@ -111,6 +111,13 @@ class Application:
         if loglevel is not None:
             _set_up_logging(loglevel)
 
+    def __reduce__(self) -> Any:
+        msg = (
+            "a function that runs in workers refers to the application itself, which stays on the "
+            "driver.\nFix: pass it what it needs: the topic, a number, a name."
+        )
+        raise MillpondError(msg)
+
     # --- topics and frames ------------------------------------------------------------------
 
     def topic(

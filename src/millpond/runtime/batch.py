@@ -102,8 +102,10 @@ def in_order(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     source, partition, offset = (batch.column(i).to_numpy() for i in (3, 4, 5))
     if "path" in batch.schema.names:
-        keys = [(name, "ascending") for name in ("source", "partition", "offset", "path")]
-        return batch.take(pc.sort_indices(batch, sort_keys=keys, null_placement="at_start"))
+        # A record that was not expanded (no path) comes before those made from it.
+        path = pc.fill_null(batch.column("path"), b"").to_pylist()
+        keys = list(zip(source.tolist(), partition.tolist(), offset.tolist(), path, strict=True))
+        return batch.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
     if np.all(source == source[0]) and np.all(partition == partition[0]):
         if np.all(offset[1:] >= offset[:-1]):
             return batch

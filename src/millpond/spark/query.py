@@ -37,6 +37,7 @@ class Query:
         self._handle = handle
         self._error: BaseException | None = None
         self._stopping = threading.Event()
+        self._has_looked = False
         # Spark logs the failure of a batch at length; the error is raised to the caller anyway.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         writer = rows.writeStream.foreachBatch(self._each).option("checkpointLocation", checkpoint)
@@ -51,6 +52,7 @@ class Query:
             raise _StoppedError
         try:
             self._handle(_collected(batch), batch_id)
+            self._has_looked = True
         except BaseException as error:
             if self._error is None:
                 self._error = error
@@ -61,9 +63,11 @@ class Query:
         return bool(self._query.isActive)
 
     @property
-    def has_data(self) -> bool:
-        """Whether there was something to process when Spark last looked."""
-        return bool(self._query.status["isDataAvailable"])
+    def is_busy(self) -> bool:
+        """Whether it has something to process, or has not looked at its sources yet."""
+        status = self._query.status
+        self._has_looked = self._has_looked or status["message"].startswith("Waiting for")
+        return bool(status["isDataAvailable"]) or not self._has_looked
 
     def ask_to_stop(self) -> None:
         """Let no further batch begin."""

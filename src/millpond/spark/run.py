@@ -38,7 +38,8 @@ from millpond.runtime.gather import gather
 from millpond.runtime.stage import Settings
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
-from millpond.spark.session import open_session, ship_packages
+from millpond.spark.session import open_session
+from millpond.spark.ship import send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
 from millpond.steps.kinds import Write
 
@@ -94,9 +95,11 @@ class SparkRun:
             )
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             cores = session.sparkContext.defaultParallelism
-            self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, cores)
+            partitions = int(config.spark_config.get("spark.sql.shuffle.partitions", cores))
+            self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, partitions)
             session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
-            ship_packages(session, self._directory.path)
+            send_package(session)
+            send_users_modules(step.call_site.path for step in self._app.graph.steps)
             self._prepare_sources()
             self._delivery = self._make_delivery()
             rows = compile_plan(
@@ -210,7 +213,7 @@ class SparkRun:
             if now >= next_lag:
                 self._meter.lag(self._lag())
                 next_lag = now + _LAG
-            if query.is_active and query.has_data:
+            if query.is_active and query.is_busy:
                 self._busy = now
             if self._stop.is_set() or self._is_finished(now):
                 self._meter.stopping()

@@ -1,0 +1,46 @@
+# Two commands do everything: `make demo` and `make test`. Both start from nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test lint unit spark bench clean
+
+help: ## Show what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## Make .venv and install everything into it
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Millpond needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Fix: make PYTHON=python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+java:
+	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] || \
+		{ echo "Spark needs Java 17 or newer, and none was found."; \
+		  echo "Fix: Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; or set JAVA_HOME."; exit 1; }
+
+demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
+	$(BIN)/python examples/demo.py
+
+test: lint unit spark ## Lint, type-check and run all tests
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: setup ## Tests without a JVM
+	$(BIN)/pytest -q -m "not spark and not cluster" tests
+
+spark: setup java ## Tests on Spark
+	$(BIN)/pytest -q -m "spark or cluster" tests
+
+bench: setup java ## Measure, side by side with plain PySpark
+	$(BIN)/python benchmarks/side_by_side.py
+
+clean: ## Remove what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,22 @@
+"""The process that forks Python workers, with the imports of a worker done before it forks.
+
+Spark starts one of these per machine and forks it for every worker, so each import is paid
+once instead of once per worker. Used with a local master, where this package is installed.
+"""
+
+from __future__ import annotations
+
+import google.protobuf  # noqa: F401
+import pandas  # noqa: F401
+import pyarrow.compute  # noqa: F401
+import pyspark.sql.pandas.serializers
+import pyspark.sql.streaming.stateful_processor_api_client
+import pyspark.sql.streaming.stateful_processor_util  # noqa: F401
+import pyspark.worker  # noqa: F401
+from pyspark.daemon import manager
+
+import millpond.spark.compile
+import millpond.spark.stages  # noqa: F401
+
+if __name__ == "__main__":
+    manager()

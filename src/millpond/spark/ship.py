@@ -1,0 +1,47 @@
+"""What workers must have: this package, and the user's own modules.
+
+Takes the session and the program's call sites. Modules that lie beside the program travel by
+value inside the functions; on a cluster the package itself is sent along.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import cloudpickle
+from pyspark import cloudpickle as spark_cloudpickle
+from pyspark.sql import SparkSession
+
+__all__ = ["send_package", "send_users_modules"]
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def send_users_modules(program_files: Iterable[str]) -> None:
+    """Let functions of modules that lie beside the program be pickled by value."""
+    folders = {Path(file).resolve().parent for file in program_files if Path(file).exists()}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not file or module.__name__ in ("__main__", "millpond"):
+            continue
+        path = Path(file).resolve()
+        is_ours = module.__name__.startswith("millpond.")
+        if not is_ours and not set(_INSTALLED) & set(path.parts) and folders & set(path.parents):
+            for pickler in (cloudpickle, spark_cloudpickle):
+                pickler.register_pickle_by_value(module)
+
+
+def send_package(session: SparkSession) -> None:
+    """Send this package to the workers of a cluster; local workers have it already."""
+    context = session.sparkContext
+    if context.master.startswith("local"):
+        return
+    package = Path(__file__).parents[1]
+    folder = tempfile.mkdtemp(prefix="millpond-package-")
+    archive = Path(folder) / "millpond"
+    shutil.make_archive(str(archive), "zip", root_dir=package.parent, base_dir=package.name)
+    context.addPyFile(f"{archive}.zip")

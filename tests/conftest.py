@@ -1,0 +1,14 @@
+"""Fixtures that every tier may use. One Spark session serves all tests that need one."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark():
+    from millpond.spark.session import open_session
+
+    session = open_session("local[2]", None, {}, "tests")
+    yield session
+    session.stop()

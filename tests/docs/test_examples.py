@@ -1,0 +1,39 @@
+"""Every example prints what its docstring says."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+# The demo shows live progress and numbers that differ from run to run.
+EXAMPLES = sorted(
+    path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem != "demo"
+)
+
+
+def promised(example: Path) -> str:
+    """Return the block behind `Prints:`, with which the docstring of an example ends."""
+    text = ast.get_docstring(ast.parse(example.read_text()), clean=True)
+    assert text, f"{example.name} has no docstring"
+    _, found, block = text.partition("Prints:\n\n")
+    assert found, f"the docstring of {example.name} does not say what it prints"
+    return textwrap.dedent(block).strip("\n") + "\n"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_says_what_it_prints(example):
+    assert promised(example).strip()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_prints_what_its_docstring_says(example, tmp_path):
+    result = subprocess.run(
+        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == promised(example)

@@ -1,0 +1,135 @@
+"""Sources and sinks on Spark."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import millpond as mp
+import millpond.testing
+
+pytestmark = pytest.mark.spark
+
+ROWS = [{"user": "ann", "n": 1}, {"user": "bob", "n": 2}, {"user": "ann", "n": 3}]
+
+
+def total(value, state):
+    state.set("n", state.get("n", 0) + value["n"])
+    return value["user"], state.get("n")
+
+
+def write_files(folder, kind, name, rows):
+    folder.mkdir(exist_ok=True)
+    if kind == "json":
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    elif kind == "csv":
+        pa.csv.write_csv(pa.Table.from_pylist(rows), folder / f"{name}.csv")
+    else:
+        pa.parquet.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_a_folder_of_files_is_read_once_and_new_files_are_picked_up(make_app, tmp_path, kind):
+    folder = tmp_path / "in"
+    write_files(folder, kind, "1", ROWS)
+    app = make_app()
+    app.dataframe(source=mp.FileSource(folder, format=kind)).group_by("user").apply(total, stateful=True)
+
+    assert app.run(drain=True) == [("ann", 1), ("bob", 2), ("ann", 4)]
+    write_files(folder, kind, "2", ROWS[:1])
+    assert app.run(drain=True) == [("ann", 5)]
+    assert app.run(drain=True) == []
+
+
+def test_rate_source_gives_numbers_at_a_rate_and_ends_at_count(make_app):
+    app = make_app()
+    app.dataframe(source=mp.RateSource(rows_per_second=50, count=20))
+
+    values = app.run(count=20)
+
+    assert values == [{"value": i} for i in range(20)]
+
+
+def test_any_streaming_dataframe_can_be_a_source(make_app, spark, tmp_path):
+    write_files(tmp_path / "in", "json", "1", ROWS)
+    frame = spark.readStream.schema("user string, n long").json(str(tmp_path / "in"))
+    app = make_app()
+    sdf = app.dataframe(source=mp.SparkSource(frame, key="user")).apply(total, stateful=True)
+    sdf.to_topic(app.topic("out"))
+
+    app.run(drain=True)
+
+    found = sorted((r.key, tuple(r.value)) for r in app.get_consumer().read("out"))
+    assert found == [(b"ann", ("ann", 1)), (b"ann", ("ann", 4)), (b"bob", ("bob", 2))]
+
+
+def test_sinks_get_each_batch_on_the_driver(make_app):
+    app = make_app(max_records_per_batch=2)
+    values, batches = mp.ListSink(metadata=True), []
+    sdf = app.dataframe(source=[("a", 1, 10), ("b", 2, 20), ("a", 3, 30)])
+    sdf.sink(values)
+    sdf.sink(lambda records, batch_id: batches.append((batch_id, [r.value for r in records])))
+
+    app.run()
+
+    assert [v["_value"] for v in values] == [1, 2, 3]
+    assert values[1] == {
+        "_value": 2, "_key": "b", "_timestamp": 20, "_headers": None, "_topic": "list", "_partition": 0, "_offset": 1,
+    }
+    assert [value for _, part in sorted(batches) for value in part] == [1, 2, 3]
+
+
+def test_print_is_seen_on_the_driver(make_app, capsys):
+    app = make_app()
+    app.dataframe(source=["hello", {"a": 1}]).print()
+
+    app.run()
+
+    assert capsys.readouterr().out.splitlines() == ["hello", "{'a': 1}"]
+
+
+def test_several_topics_and_partitions_in_and_out(make_app):
+    app = make_app()
+    one = app.topic("one", config=mp.TopicConfig(num_partitions=3))
+    two = app.topic("two", key_deserializer="str")
+    out = app.topic("out", config=mp.TopicConfig(num_partitions=2))
+    with app.get_producer() as producer:
+        for i in range(60):
+            producer.produce(one, f"k{i % 7}", {"n": 1, "user": f"k{i % 7}"})
+            producer.produce(two, f"k{i % 7}", {"n": 1, "user": f"k{i % 7}"})
+    sdf = app.dataframe(one).concat(app.dataframe(two)).group_by("user")
+    sdf.apply(total, stateful=True).to_topic(out)
+
+    app.run(drain=True)
+
+    last = {}
+    for record in app.get_consumer().read("out"):
+        user, n = record.value
+        assert n > last.get(user, 0)
+        last[user] = n
+    assert last == {f"k{k}": 2 * len(range(k, 60, 7)) for k in range(7)}
+    assert all(app.log.end("out", p) > 0 for p in range(2))
+
+
+def test_large_values_many_names_and_long_keys_survive(make_app):
+    app = make_app()
+
+    def keep(value, state):
+        if value == "big":
+            state.set("blob", b"x" * 5_000_000)
+        elif value == "names":
+            for i in range(10_000):
+                state.set(f"name-{i}", i)
+        return len(state.get("blob", b"")), len(state.keys())
+
+    long_key = "k" * 1_000_000
+    items = [("a", "big"), ("b", "names"), (long_key, "big"), ("", "names")]
+    again = [("a", "?"), ("b", "?"), (long_key, "?"), ("", "?"), (None, "?")]
+    app.dataframe(source=[*items, mp.testing.END, *again]).apply(keep, stateful=True)
+    app.run()
+
+    assert app.run() == [(5_000_000, 1), (0, 10_000), (5_000_000, 1), (0, 10_000), (0, 0)]

@@ -1,0 +1,188 @@
+import pyarrow as pa
+import pytest
+
+from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_partition
+from millpond.connectors.log import Log
+from millpond.connectors.topic import TopicConfig, make_topic
+from millpond.errors import ConfigError, TopicError
+from millpond.runtime.batch import records_schema
+
+
+@pytest.fixture
+def log(tmp_path):
+    return Log(tmp_path)
+
+
+def test_what_a_producer_wrote_a_consumer_reads(log):
+    with Producer(log) as producer:
+        producer.produce("clicks", "ann", b"1", timestamp=5, headers={"a": "b"})
+        producer.produce("clicks", b"bob", None)
+
+    first, second = Consumer(log).read("clicks")
+
+    assert first == (b"ann", b"1", 5, [("a", b"b")], "clicks", 0, 0)
+    assert (second.key, second.value, second.offset) == (b"bob", None, 1)
+
+
+def test_nothing_is_seen_before_flush(log):
+    log.create("clicks", 1)
+    producer = Producer(log)
+    producer.produce("clicks", value=b"1")
+
+    before = list(Consumer(log).read("clicks"))
+    producer.flush()
+
+    assert before == []
+    assert len(list(Consumer(log).read("clicks"))) == 1
+
+
+def test_flushing_twice_writes_once(log):
+    producer = Producer(log)
+    producer.produce("clicks", value=b"1")
+    producer.flush()
+    producer.flush()
+
+    assert log.end("clicks", 0) == 1
+
+
+def test_a_producer_uses_the_serializers_of_the_topic(log):
+    topic = make_topic("clicks", key_serializer="int", key_deserializer="int")
+    topics = {"clicks": topic}
+    with Producer(log, topics) as producer:
+        producer.produce("clicks", 5, {"a": 1})
+        producer.produce(topic, 6, "text")
+
+    assert [(r.key, r.value) for r in Consumer(log, topics).read(topic)] == [(5, {"a": 1}), (6, "text")]
+
+
+def test_a_topic_is_made_with_its_partitions(log):
+    topic = make_topic("clicks", config=TopicConfig(num_partitions=3))
+    with Producer(log) as producer:
+        producer.produce(topic, value={})
+
+    assert log.partitions("clicks") == 3
+
+
+def test_records_of_a_key_go_to_one_partition_and_stay_in_order(log):
+    topic = make_topic("clicks", config=TopicConfig(num_partitions=4))
+    with Producer(log, {"clicks": topic}) as producer:
+        for i in range(100):
+            producer.produce("clicks", f"key-{i % 10}", i)
+
+    places, order = {}, {}
+    for record in Consumer(log, {"clicks": topic}).read("clicks"):
+        places.setdefault(record.key, set()).add(record.partition)
+        order.setdefault(record.key, []).append(record.value)
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert all(values == sorted(values) for values in order.values())
+    assert len({p for partitions in places.values() for p in partitions}) > 1
+
+
+def test_records_without_a_key_are_spread(log):
+    log.create("clicks", 3)
+    with Producer(log) as producer:
+        for _ in range(9):
+            producer.produce("clicks", value=b"")
+
+    assert [log.end("clicks", p) for p in range(3)] == [3, 3, 3]
+
+
+def test_a_partition_can_be_chosen(log):
+    log.create("clicks", 3)
+    with Producer(log) as producer:
+        producer.produce("clicks", value=b"", partition=2)
+
+    assert [log.end("clicks", p) for p in range(3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("value", [5, {"a": 1}, ["x"]])
+def test_a_value_without_a_serializer_is_refused(log, value):
+    with pytest.raises(TopicError, match="must be bytes or text(.|\n)*Fix:"):
+        Producer(log).produce("clicks", value=value)
+
+
+@pytest.mark.parametrize("moment", [1.5, "now", True])
+def test_a_time_must_be_an_int(log, moment):
+    with pytest.raises(ConfigError, match="timestamp(.|\n)*Fix:"):
+        Producer(log).produce("clicks", value=b"", timestamp=moment)
+
+
+@pytest.mark.parametrize("name", ["../clicks", "a/b", ""])
+def test_a_name_that_leaves_the_folder_is_refused(log, name):
+    with pytest.raises(ConfigError, match="Fix:"):
+        Producer(log).produce(name, value=b"")
+
+
+def test_a_consumer_polls_from_where_it_subscribed(log):
+    with Producer(log) as producer:
+        producer.produce("clicks", value=b"old")
+    from_start, from_end = Consumer(log), Consumer(log)
+    from_start.subscribe(["clicks"])
+    from_end.subscribe(["clicks"], from_end=True)
+    with Producer(log) as producer:
+        producer.produce("clicks", value=b"new")
+
+    assert [from_start.poll().value, from_start.poll().value, from_start.poll()] == [b"old", b"new", None]
+    assert [from_end.poll().value, from_end.poll()] == [b"new", None]
+
+
+def test_a_closed_consumer_gives_nothing(log):
+    with Producer(log) as producer:
+        producer.produce("clicks", value=b"1")
+    with Consumer(log) as consumer:
+        consumer.subscribe(["clicks"])
+
+    assert consumer.poll() is None
+
+
+def test_a_topic_that_does_not_exist_cannot_be_read(log):
+    with pytest.raises(TopicError, match="does not exist(.|\n)*Fix:"):
+        list(Consumer(log).read("clicks"))
+
+
+def test_the_partition_of_a_key_never_changes():
+    assert [choose_partition(key, 0, 100) for key in (b"", b"a", b"abc")] == [0, 7, 78]
+    assert choose_partition(None, 5, 3) == 2
+
+
+# --- the application's writer ---------------------------------------------------------------
+
+
+def outputs(*records):
+    columns = list(zip(*((k, v, 0, 0, p, o) for o, (k, v, p) in enumerate(records)), strict=True))
+    schema = records_schema(0)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def test_a_batch_that_is_delivered_again_changes_nothing(log):
+    writer = LogWriter(log, "app/1", {"out": 3})
+    batch = outputs((b"a", b"1", 0), (b"b", b"2", 0), (None, b"3", 1))
+
+    writer.write("out", batch, 0)
+    LogWriter(log, "app/1", {"out": 3}).write("out", batch, 0)
+
+    assert sorted(r.value for r in Consumer(log).read("out")) == [b"1", b"2", b"3"]
+
+
+def test_a_batch_of_which_some_partitions_were_written_is_completed(log):
+    log.create("out", 4)
+    batch = outputs(*((b"key-%d" % i, b"%d" % i, 0) for i in range(20)))
+    LogWriter(log, "app/1", {}).write("out", batch, 0)
+    whole = sorted(r.value for r in Consumer(log).read("out"))
+    last = next(p for p in (3, 2, 1, 0) if log.end("out", p))
+    for file in (log.path / "out" / str(last)).glob("*.arrow"):
+        file.unlink()
+
+    again = Log(log.path)
+    LogWriter(again, "app/1", {}).write("out", batch, 0)
+
+    assert sorted(r.value for r in Consumer(again).read("out")) == whole
+
+
+def test_the_next_batch_is_written(log):
+    writer = LogWriter(log, "app/1", {})
+    writer.write("out", outputs((b"a", b"1", 0)), 0)
+    writer.write("out", outputs((b"a", b"2", 0)), 1)
+
+    assert [r.value for r in Consumer(log).read("out")] == [b"1", b"2"]
