@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,9 @@ from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
+from millpond.runtime.keyed import key_decoder
 from millpond.state.codec import Codec
+from millpond.state.view import StateItem, scan_items
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo
 
@@ -276,6 +278,25 @@ class Application:
         directory = StateDirectory(self.config.state_dir, self.config.consumer_group)
         with directory.held("clear_state()"):
             directory.clear(reset_offsets=reset_offsets)
+
+    def scan_state(self) -> Iterator[StateItem]:
+        """Yield everything the group's state holds, as of the last committed batch."""
+        from millpond.spark.checkpoint import read_stores
+        from millpond.spark.session import open_session
+
+        config = self.config
+        directory = StateDirectory(config.state_dir, config.consumer_group)
+        manifest = directory.load()
+        if manifest is None:
+            return
+        session = open_session(
+            config.master, config.spark, config.spark_config, config.consumer_group
+        )
+        plan = make_plan(self.graph)
+        stores = read_stores(session, directory.generation(manifest), manifest.layers)
+        for (scope, _), store in sorted(stores.items(), key=lambda item: item[0]):
+            decode = key_decoder(plan, scope, self.codec)
+            yield from scan_items(store, scope, manifest.groups, self.codec, decode)
 
     def explain(self) -> str:
         """Return the plan as text: stages, names, and the user's file and line."""

@@ -40,7 +40,9 @@ def run(
     app: AppFile,
     timeout: Annotated[float, typer.Option(help="Stop after so many quiet seconds.")] = 0.0,
     count: Annotated[int, typer.Option(help="Stop after so many outputs.")] = 0,
-    drain: Annotated[bool, typer.Option("--drain", help="Process what is there, then stop.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Process what is there, then stop.")
+    ] = False,
 ) -> None:
     """Run an application."""
     _load(app).run(timeout=timeout, count=count, drain=drain, collect=False)
@@ -88,7 +90,11 @@ def read_topic(
                 continue
             return
         place = {"partition": record.partition, "offset": record.offset}
-        line = {"key": _text(record.key), "value": _text(record.value), "timestamp": record.timestamp}
+        line = {
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "timestamp": record.timestamp,
+        }
         headers = {name: _text(value) for name, value in record.headers or []}
         typer.echo(json.dumps({**place, **line, **({"headers": headers} if headers else {})}))
         shown += 1

@@ -50,7 +50,9 @@ class Column:
 
     def apply(self, function: Callable[[Any], Any]) -> Column:
         """Return the column of the function's results."""
-        return self._with(lambda mine: function(mine), f"{getattr(function, '__name__', 'f')}({self._text})")
+        return self._with(
+            lambda mine: function(mine), f"{getattr(function, '__name__', 'f')}({self._text})"
+        )
 
     def isin(self, container: Container[Any]) -> Column:
         """Tell for each record whether the value is in a container."""
@@ -155,14 +157,21 @@ class Column:
                 raise ConfigError(msg)
             right = other._evaluate
             if function in (_and, _or):
-                return self._like(_lazy(left, right, function is _and), f"({self._text} {sign} {other._text})", self, other)
+                return self._like(
+                    _lazy(left, right, function is _and),
+                    f"({self._text} {sign} {other._text})",
+                    self,
+                    other,
+                )
             return self._like(
                 lambda *record: function(left(*record), right(*record)),
                 f"({self._text} {sign} {other._text})",
                 self,
                 other,
             )
-        return self._with(lambda mine: function(mine, other), f"({self._text} {sign} {shown(other, 30)})")
+        return self._with(
+            lambda mine: function(mine, other), f"({self._text} {sign} {shown(other, 30)})"
+        )
 
     def _like(self, evaluate: Evaluate, text: str, *parts: Column) -> Column:
         return Column(
@@ -199,7 +208,10 @@ def field(value: Any, name: Any) -> Any:
         return value[name]
     except (KeyError, IndexError):
         known = list(value) if isinstance(value, dict) else f"{len(value)} items"
-        msg = f"the value has no field {name!r}; it has {shown(known)}.\nFix: check the name, or use sdf.contains({name!r})."
+        msg = (
+            f"the value has no field {name!r}; it has {shown(known)}.\n"
+            f"Fix: check the name, or test for it with sdf.contains({name!r})."
+        )
         raise MillpondError(msg) from None
     except TypeError:
         msg = (

@@ -183,7 +183,9 @@ class StreamingDataFrame:
             return Column(lambda value, *rest: field(value, item), item, self._head)
         if isinstance(item, list):
             names = list(item)
-            return self.apply(_named(lambda value: {n: field(value, n) for n in names}, f"select {names}"))
+            return self.apply(
+                _named(lambda value: {n: field(value, n) for n in names}, f"select {names}")
+            )
         if isinstance(item, Column | StreamingDataFrame):
             column = self._column(item)
             return self._then(self._of_column("filter", column, column._evaluate))
@@ -201,13 +203,17 @@ class StreamingDataFrame:
             text = f"{name} = {column._text}"
             self._here(self._then(self._of_column("update", column, assign, text)))
         else:
-            self.update(_named(lambda value: _assign(value, name, item), f"{name} = {shown(item, 30)}"))
+            self.update(
+                _named(lambda value: _assign(value, name, item), f"{name} = {shown(item, 30)}")
+            )
 
     def contains(self, keys: str | list[str]) -> Column:
         """Tell for each record whether its value has a field, or all of several fields."""
         names = [keys] if isinstance(keys, str) else list(keys)
         return Column(
-            lambda value, *rest: all(name in value for name in names), f"contains {names}", self._head
+            lambda value, *rest: all(name in value for name in names),
+            f"contains {names}",
+            self._head,
         )
 
     def fill(self, *columns: str, **mapping: Any) -> StreamingDataFrame:
@@ -233,7 +239,7 @@ class StreamingDataFrame:
         """Take fields out of the value; in place. `errors="ignore"` lets them be missing."""
         names = [columns] if isinstance(columns, str) else list(columns)
         if errors not in ("raise", "ignore") or not names:
-            msg = f"drop() takes fields and errors='raise' or 'ignore', got {shown((columns, errors))}."
+            msg = f"drop() takes fields, and errors='raise' or 'ignore'; got {shown((names, errors))}."
             raise ConfigError(msg + '\nFix: sdf.drop("a", errors="ignore").')
 
         def drop(value: Any) -> None:
@@ -329,7 +335,9 @@ class StreamingDataFrame:
             callback=callback,
         )
 
-    def _emit(self, kind: Any, name: str, number: int, options: dict[str, Any]) -> StreamingDataFrame:
+    def _emit(
+        self, kind: Any, name: str, number: int, options: dict[str, Any]
+    ) -> StreamingDataFrame:
         return self._then(
             Emit(
                 parents=(self._head,),
@@ -395,7 +403,9 @@ def _column_of(steps: list[Map], head: Step) -> Column:
 
     # Without state the engine passes four arguments, so the fifth is given here.
     takes_state = any(callback.takes_state for callback in callbacks)
-    whole = evaluate if takes_state else lambda *record: evaluate(*record, None)
+    whole: Evaluate = evaluate
+    if not takes_state:
+        whole = lambda v, k, t, h: evaluate(v, k, t, h, None)  # noqa: E731
     text = " ".join(str(step.name) for step in steps)
     return Column(whole, text, head, takes_state=takes_state, takes_metadata=True)
 

@@ -88,12 +88,13 @@ class Meter:
             self._logged = time.monotonic()
             logger.info("%s", self._text().plain)
 
-    def show(self, value: Any, pretty: bool = True) -> None:
+    def show(self, value: Any, pretty: bool) -> None:
         """Print a value above the live line."""
+        console = self._out
         if self._live is not None and self._out.is_terminal:
-            self._live.console.print(value)
-        else:
-            self._out.print(value, soft_wrap=True)
+            console = self._live.console
+        shown = value if pretty and not isinstance(value, str) else str(value)
+        console.print(shown, markup=False, emoji=False, highlight=pretty, soft_wrap=True)
 
     def _text(self) -> Text:
         text = Text.assemble((f"{self._group}", "bold cyan"), f"  {self._phase}")

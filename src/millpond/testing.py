@@ -78,9 +78,7 @@ def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> S
     settings = source if isinstance(source, ListSource) else ListSource(source or [], name)
     graph = Graph()
     graph.sources[settings.name] = settings
-    info = SourceInfo(
-        settings.name, "list", settings.value_deserializer, settings.key_deserializer
-    )
+    info = SourceInfo(settings.name, "list", settings.value_deserializer, settings.key_deserializer)
     return StreamingDataFrame(graph, graph.add(Read(call_site=here(), name=info.name, source=info)))
 
 
@@ -126,7 +124,11 @@ class LocalEngine:
         self.dead_letter_topic = "local.dead-letters"
         sinks: list[Sink] = list(self._graph.sinks)
         self._delivery = Delivery(
-            self.plan, sinks, self, self.dead_letter_topic, self.printed.append
+            self.plan,
+            sinks,
+            self,
+            self.dead_letter_topic,
+            lambda value, pretty: self.printed.append(value),
         )
         self._batch_id = 0
         self._inputs: dict[str, list[Any]] = {}
@@ -174,7 +176,8 @@ class LocalEngine:
         view = KeyScope(codec, undo=False)
         group = hash_key(key_bytes) % self._groups
         blobs = self.stores.get((stages[0].scope, group), MemoryStore())
-        view.bind(Pages(blobs, codec, self._groups), key_bytes)
+        view.open(Pages(blobs, codec, self._groups))
+        view.bind(key_bytes)
         state = State(view, store)
         return {name: state.get(name) for name in state.keys()}  # noqa: SIM118 - not a dict
 
@@ -313,9 +316,11 @@ def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
     for item in items:
         keyed = item if type(item) is tuple and len(item) in (2, 3) else (None, item)
         key, value, timestamp = (*keyed, now_ms)[:3]
-        value = value if value is None or isinstance(value, bytes) else topic.value_serializer(value)
+        value = (
+            value if value is None or isinstance(value, bytes) else topic.value_serializer(value)
+        )
         key_bytes = key if key is None or isinstance(key, bytes) else plain_key(key)
         rows.append((key_bytes, value, timestamp, None))
-    columns = list(zip(*rows, strict=True)) or [[], [], [], []]
+    columns: list[Any] = list(zip(*rows, strict=True)) or [[], [], [], []]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SEGMENT)

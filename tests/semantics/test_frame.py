@@ -95,7 +95,9 @@ def test_the_order_of_expanded_records_is_kept_through_changes_of_key():
 
 
 def test_apply_with_metadata_gets_key_timestamp_and_headers():
-    sdf = frame().apply(lambda value, key, timestamp, headers: (value, key, timestamp, headers), metadata=True)
+    sdf = frame().apply(
+        lambda value, key, timestamp, headers: (value, key, timestamp, headers), metadata=True
+    )
 
     assert run_local(sdf, [("k", "v", 5)]) == [("v", "k", 5, None)]
 
@@ -270,7 +272,9 @@ def test_two_groups_of_one_name_are_refused_before_anything_runs():
 def test_group_by_keeps_timestamp_and_headers():
     sdf = frame().set_headers(lambda *record: [("h", b"1")]).group_by("k")
     sdf = sdf.apply(
-        lambda value, key, timestamp, headers, state: (timestamp, headers), stateful=True, metadata=True
+        lambda value, key, timestamp, headers, state: (timestamp, headers),
+        stateful=True,
+        metadata=True,
     )
 
     assert run_local(sdf, [("x", {"k": 1}, 99)]) == [(99, [("h", b"1")])]
@@ -388,7 +392,9 @@ def test_assigning_a_stateful_function():
     sdf = frame()
     sdf["n"] = sdf.apply(count, stateful=True)
     sdf["both"] = sdf.apply(
-        lambda value, key, timestamp, headers, state: (key, state.get("n")), stateful=True, metadata=True
+        lambda value, key, timestamp, headers, state: (key, state.get("n")),
+        stateful=True,
+        metadata=True,
     )
 
     run = run_local(sdf, [("k", {}), ("k", {})])
@@ -591,7 +597,8 @@ def test_a_function_that_returns_no_topic_fails_on_that_record(app):
 
 
 @pytest.mark.parametrize(
-    ("key", "written"), [("ä", "ä".encode()), (b"b", b"b"), (5, b"5"), (None, None), ([1, "a"], b'[1,"a"]')]
+    ("key", "written"),
+    [("ä", "ä".encode()), (b"b", b"b"), (5, b"5"), (None, None), ([1, "a"], b'[1,"a"]')],
 )
 def test_to_topic_writes_the_key_that_a_function_gives(app, key, written):
     sdf = app.dataframe(app.topic("in")).to_topic(app.topic("out"), key=lambda value: key)
@@ -614,7 +621,10 @@ def test_to_topic_uses_the_serializers_of_the_topic(app):
 
     run = run_local(sdf, [("ä", 0.5)])
 
-    assert (run.topics["out"][0].key, run.topics["out"][0].value) == ("ä".encode(), b"?\xe0" + b"\0" * 6)
+    assert (run.topics["out"][0].key, run.topics["out"][0].value) == (
+        "ä".encode(),
+        b"?\xe0" + b"\0" * 6,
+    )
 
 
 def test_the_key_of_group_by_is_written(app):
@@ -670,7 +680,15 @@ def test_print_with_metadata_shows_where_a_record_came_from():
     run = run_local(frame().print(metadata=True), [("k", {"a": 1}, 5)])
 
     assert run.printed == [
-        {"a": 1, "_key": "k", "_timestamp": 5, "_headers": None, "_topic": "list", "_partition": 0, "_offset": 0}
+        {
+            "a": 1,
+            "_key": "k",
+            "_timestamp": 5,
+            "_headers": None,
+            "_topic": "list",
+            "_partition": 0,
+            "_offset": 0,
+        }
     ]
 
 
@@ -691,7 +709,15 @@ def test_a_list_sink_with_metadata():
     run_local(sdf, [("k", 1, 5)])
 
     assert sink == [
-        {"_value": 1, "_key": "k", "_timestamp": 5, "_headers": None, "_topic": "list", "_partition": 0, "_offset": 0}
+        {
+            "_value": 1,
+            "_key": "k",
+            "_timestamp": 5,
+            "_headers": None,
+            "_topic": "list",
+            "_partition": 0,
+            "_offset": 0,
+        }
     ]
 
 
@@ -786,7 +812,10 @@ def test_concat_of_branches_gives_each_record_from_both():
     both = sdf.apply(lambda value: ("x", value)).concat(sdf.apply(lambda value: ("y", value)))
 
     assert sorted(run_local(both.apply(lambda value: value), [1, 2])) == [
-        ("x", 1), ("x", 2), ("y", 1), ("y", 2),
+        ("x", 1),
+        ("x", 2),
+        ("y", 1),
+        ("y", 2),
     ]
 
 
@@ -794,7 +823,12 @@ def test_concat_of_a_stateful_branch_and_a_plain_one():
     sdf = frame()
     both = sdf.apply(count, stateful=True).concat(sdf.apply(lambda value: "plain"))
 
-    assert sorted(run_local(both.apply(lambda value: value), [0, 0]), key=str) == [1, 2, "plain", "plain"]
+    assert sorted(run_local(both.apply(lambda value: value), [0, 0]), key=str) == [
+        1,
+        2,
+        "plain",
+        "plain",
+    ]
 
 
 def test_concat_with_itself_gives_each_record_twice():
@@ -822,7 +856,8 @@ def test_branches_get_copies_of_the_value():
     clean = sdf.apply(lambda value: value)
 
     assert sorted(run_local(clean.concat(spoiled).apply(lambda v: v), [[1]]), key=len) == [
-        [1], [1, "spoiled"],
+        [1],
+        [1, "spoiled"],
     ]
 
 
@@ -851,13 +886,17 @@ def test_branches_get_copies_behind_a_change_of_key():
 
 
 def test_stateful_map_threads_the_state_of_the_key():
-    sdf = frame().stateful_map("sum", lambda key, value, total: ((key, total + value), total + value), 0)
+    sdf = frame().stateful_map(
+        "sum", lambda key, value, total: ((key, total + value), total + value), 0
+    )
 
     assert run_local(sdf, [("a", 1), ("b", 5), ("a", 2)]) == [("a", 1), ("b", 5), ("a", 3)]
 
 
 def test_stateful_map_without_an_initial_value_begins_with_none():
-    assert run_local(frame().stateful_map("s", lambda key, value, state: (state, value)), [1, 2]) == [None, 1]
+    assert run_local(
+        frame().stateful_map("s", lambda key, value, state: (state, value)), [1, 2]
+    ) == [None, 1]
 
 
 def test_a_new_state_of_none_drops_the_state_and_the_next_call_sees_the_initial_one():
@@ -871,7 +910,9 @@ def test_a_new_state_of_none_drops_the_state_and_the_next_call_sees_the_initial_
 
 
 def test_dropped_state_leaves_no_key_behind():
-    run = run_local(frame().stateful_map("n", lambda key, value, n: (n, None)), [("a", 1), ("b", 2)])
+    run = run_local(
+        frame().stateful_map("n", lambda key, value, n: (n, None)), [("a", 1), ("b", 2)]
+    )
 
     assert all(count == 0 for count in run.reports[0].keys.values())
 
@@ -883,7 +924,9 @@ def test_an_initial_function_is_called_for_each_key_that_has_no_state():
         made.append(1)
         return []
 
-    sdf = frame().stateful_map("seen", lambda key, value, seen: ([*seen, value], [*seen, value]), fresh)
+    sdf = frame().stateful_map(
+        "seen", lambda key, value, seen: ([*seen, value], [*seen, value]), fresh
+    )
 
     assert run_local(sdf, [("a", 1), ("a", 2), ("b", 3)]) == [[1], [1, 2], [3]]
     assert len(made) == 2
@@ -900,7 +943,9 @@ def test_two_stateful_maps_keep_their_own_state_and_leave_that_of_others_alone()
 
 
 def test_two_stateful_maps_of_one_name_are_refused():
-    sdf = frame().stateful_map("n", lambda k, v, s: (v, s)).stateful_map("n", lambda k, v, s: (v, s))
+    sdf = (
+        frame().stateful_map("n", lambda k, v, s: (v, s)).stateful_map("n", lambda k, v, s: (v, s))
+    )
 
     with pytest.raises(PlanError, match="give each its own name"):
         run_local(sdf, [])
@@ -919,7 +964,11 @@ def test_a_stateful_map_that_does_not_return_a_pair_fails_on_that_record():
 def test_message_context_names_topic_partition_and_offset(app):
     sdf = app.dataframe(app.topic("in")).filter(lambda value: value > 1)
     sdf = sdf.group_by(lambda value: 0, name="all").apply(
-        lambda value, state: (message_context().topic, message_context().partition, message_context().offset),
+        lambda value, state: (
+            message_context().topic,
+            message_context().partition,
+            message_context().offset,
+        ),
         stateful=True,
     )
 

@@ -184,7 +184,11 @@ def test_a_signal_stops_behind_the_current_batch(make_app, number):
 
 
 def signal_after_first_output(app, number):
-    while not app.log.exists("out") or not mp.Consumer(app.log).read("out") or not app.log.end("out", 0):
+    while (
+        not app.log.exists("out")
+        or not mp.Consumer(app.log).read("out")
+        or not app.log.end("out", 0)
+    ):
         time.sleep(0.02)
     os.kill(os.getpid(), number)
 
@@ -203,12 +207,23 @@ def test_a_failing_function_stops_the_run_and_the_next_one_continues_with_the_re
         app.run(drain=True)
 
     text = str(caught.value)
-    for part in ("apply 'invert'", "test_run.py:", "'clicks'", "partition 0", "offset 3", "b'b'", "return 60 // value", "Fix:"):
+    for part in (
+        "apply 'invert'",
+        "test_run.py:",
+        "'clicks'",
+        "partition 0",
+        "offset 3",
+        "b'b'",
+        "return 60 // value",
+        "Fix:",
+    ):
         assert part in text
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert [r.value for r in app.get_consumer().read("out")] == [60, 30]
     mended = make_app(max_records_per_batch=2)
-    mended.dataframe(mended.topic("clicks")).apply(lambda v, s: v and 60 // v, stateful=True).to_topic(mended.topic("out"))
+    mended.dataframe(mended.topic("clicks")).apply(
+        lambda v, s: v and 60 // v, stateful=True
+    ).to_topic(mended.topic("out"))
     mended.run(drain=True)
     assert [r.value for r in app.get_consumer().read("out")] == [60, 30, 20, 0, 12]
 
@@ -225,7 +240,10 @@ def test_dead_letters_hold_the_record_and_what_happened(make_app):
     assert app.run(drain=True) == [20]
 
     letters = list(mp.Consumer(app.log).read("test.dead-letters"))
-    assert [(letter.key, letter.value) for letter in letters] == [(b"b", b"{not json"), (b"c", b"0")]
+    assert [(letter.key, letter.value) for letter in letters] == [
+        (b"b", b"{not json"),
+        (b"c", b"0"),
+    ]
     headers = [dict(letter.headers) for letter in letters]
     assert b"cannot read as json" in headers[0]["millpond.error"]
     assert b"ZeroDivisionError" in headers[1]["millpond.error"]
@@ -241,7 +259,9 @@ def test_a_renamed_group_by_is_refused_instead_of_losing_its_state(make_app):
     app.run(drain=True)
 
     renamed = make_app()
-    renamed.dataframe(renamed.topic("clicks")).group_by("user", name="person").apply(count_user, stateful=True)
+    renamed.dataframe(renamed.topic("clicks")).group_by("user", name="person").apply(
+        count_user, stateful=True
+    )
     with pytest.raises(StateError, match="clicks/user/default.*clicks/person/default"):
         renamed.run(drain=True)
 
@@ -283,7 +303,10 @@ def test_registered_types_are_kept_in_state(make_app):
     app.dataframe(source=["ann", "ann"]).apply(remember, stateful=True)
 
     values = app.run()
-    assert values == ["(None, <Colour.RED: 'red'>)", "(Account(owner='ann', balance=1), <Colour.RED: 'red'>)"]
+    assert values == [
+        "(None, <Colour.RED: 'red'>)",
+        "(Account(owner='ann', balance=1), <Colour.RED: 'red'>)",
+    ]
 
 
 def test_kafka_is_refused_with_a_clear_error():

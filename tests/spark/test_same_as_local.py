@@ -53,7 +53,9 @@ def branches_and_merge(app, clicks):
     odd["odd"] = True
     both = even.concat(odd).apply(count, stateful=True)
     both.to_topic(app.topic("out"))
-    sdf.apply(lambda value: [value["i"]] * (value["i"] % 3), expand=True).to_topic(app.topic("expanded"))
+    sdf.apply(lambda value: [value["i"]] * (value["i"] % 3), expand=True).to_topic(
+        app.topic("expanded")
+    )
 
 
 def dead_letters(app, clicks):
@@ -61,7 +63,9 @@ def dead_letters(app, clicks):
 
 
 def folding(app, clicks):
-    app.dataframe(clicks).key_by("user").stateful_map("sum", add, initial=0).to_topic(app.topic("out"))
+    app.dataframe(clicks).key_by("user").stateful_map("sum", add, initial=0).to_topic(
+        app.topic("out")
+    )
 
 
 PROGRAMS = {
@@ -71,7 +75,9 @@ PROGRAMS = {
     "dead_letters": (dead_letters, {"on_error": "dead-letter"}),
     "folding": (folding, {}),
 }
-RECORDS = [(f"k{i % 11}" if i % 13 else None, {"i": i, "user": f"u{i % 5}"}, i * 10) for i in range(300)]
+RECORDS = [
+    (f"k{i % 11}" if i % 13 else None, {"i": i, "user": f"u{i % 5}"}, i * 10) for i in range(300)
+]
 
 
 def topics_of(app):
@@ -79,7 +85,9 @@ def topics_of(app):
     names = [name for name in app.log.topics() if name != "clicks"]
     found = {name: list(consumer.read(name)) for name in names}
     return {
-        name.replace(app.config.consumer_group, "local"): [(r.key, r.value, r.timestamp) for r in records]
+        name.replace(app.config.consumer_group, "local"): [
+            (r.key, r.value, r.timestamp) for r in records
+        ]
         for name, records in found.items()
     }
 

@@ -37,7 +37,9 @@ def test_a_folder_of_files_is_read_once_and_new_files_are_picked_up(make_app, tm
     folder = tmp_path / "in"
     write_files(folder, kind, "1", ROWS)
     app = make_app()
-    app.dataframe(source=mp.FileSource(folder, format=kind)).group_by("user").apply(total, stateful=True)
+    app.dataframe(source=mp.FileSource(folder, format=kind)).group_by("user").apply(
+        total, stateful=True
+    )
 
     assert app.run(drain=True) == [("ann", 1), ("bob", 2), ("ann", 4)]
     write_files(folder, kind, "2", ROWS[:1])
@@ -78,7 +80,13 @@ def test_sinks_get_each_batch_on_the_driver(make_app):
 
     assert [v["_value"] for v in values] == [1, 2, 3]
     assert values[1] == {
-        "_value": 2, "_key": "b", "_timestamp": 20, "_headers": None, "_topic": "list", "_partition": 0, "_offset": 1,
+        "_value": 2,
+        "_key": "b",
+        "_timestamp": 20,
+        "_headers": None,
+        "_topic": "list",
+        "_partition": 0,
+        "_offset": 1,
     }
     assert [value for _, part in sorted(batches) for value in part] == [1, 2, 3]
 

@@ -96,7 +96,10 @@ class Producer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.flush()
 
@@ -159,7 +162,9 @@ class Consumer:
         settings = self._topics.get(topic)
         position = start
         for batch in self._log.read(topic, partition, start, end):
-            for key, value, moment, headers in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            for key, value, moment, headers in zip(
+                *(c.to_pylist() for c in batch.columns), strict=True
+            ):
                 if settings is not None:
                     key = None if key is None else settings.key_deserializer(key)
                     value = None if value is None else settings.value_deserializer(value)
@@ -175,7 +180,10 @@ class Consumer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self.close()
 

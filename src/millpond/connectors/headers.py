@@ -21,7 +21,9 @@ def encode_headers(headers: Any) -> bytes | None:
         return None
     pairs = headers.items() if isinstance(headers, dict) else headers
     try:
-        return _encode([(_name(n), v.encode() if isinstance(v, str) else _bytes(v)) for n, v in pairs])
+        return _encode(
+            [(_name(n), v.encode() if isinstance(v, str) else _bytes(v)) for n, v in pairs]
+        )
     except (TypeError, ValueError) as error:
         msg = (
             f"headers must be (name, bytes) pairs, got {shown(headers)}.\n"

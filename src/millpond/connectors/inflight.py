@@ -47,7 +47,7 @@ def pickled(value: Any) -> bytes:
         return pickle.dumps(value, protocol=5)
     except Exception as plain:
         try:
-            return cloudpickle.dumps(value, protocol=5)
+            return bytes(cloudpickle.dumps(value, protocol=5))
         except Exception:
             msg = (
                 f"a value of type {type(value).__name__} cannot move to another stage: "

@@ -56,6 +56,8 @@ class SinkBatch:
     batch_id: int
     """Grows by one per batch; the same number again means the same records again."""
     records: Sequence[Record]
+    stream: str = ""
+    """Whose batches are counted: group and generation. Clearing state begins another count."""
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)

@@ -41,7 +41,7 @@ class JSONSerializer:
             if self._dumps is None:
                 return self._encode(value)
             data = self._dumps(value)
-            return data.encode() if isinstance(data, str) else data  # type: ignore[no-any-return]
+            return data.encode() if isinstance(data, str) else data
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise SerializationError(_failed("write as json", value, error)) from error
 
@@ -190,7 +190,9 @@ def _resolve(named: Any, known: dict[str, type], what: str) -> Any:
     if isinstance(named, str):
         if named in known:
             return known[named]()
-        msg = f"there is no {what} named {named!r}.\nFix: use one of {', '.join(known)}, or a class."
+        msg = (
+            f"there is no {what} named {named!r}.\nFix: use one of {', '.join(known)}, or a class."
+        )
         raise ConfigError(msg)
     made = named() if isinstance(named, type) else named
     if not callable(made):

@@ -21,12 +21,13 @@ class ListSink(list[Any]):
     def __init__(self, metadata: bool = False) -> None:
         super().__init__()
         self._metadata = metadata
-        self._last_batch = -1
+        self._last = ("", -1)
 
     def write(self, batch: SinkBatch) -> None:
-        if batch.batch_id <= self._last_batch:
+        stream, number = self._last
+        if batch.stream == stream and batch.batch_id <= number:
             return
-        self._last_batch = batch.batch_id
+        self._last = (batch.stream, batch.batch_id)
         self.extend(collected(record, self._metadata) for record in batch)
 
 

@@ -11,6 +11,7 @@ import pickle
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from millpond.connectors.log import SEGMENT, Log, durable_write
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name
-from millpond.errors import ConfigError, TopicError, ValueTypeError, shown
+from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
 __all__ = ["CRASH", "END", "FileSource", "ListSource", "RateSource", "SparkSource"]
@@ -64,7 +65,8 @@ class LogReader:
         if reset == "error":
             msg = (
                 f"this consumer group has no offsets for topic {self.topic!r} and "
-                'auto_offset_reset is "error".\nFix: choose "earliest" or "latest" for its first run.'
+                'auto_offset_reset is "error".\n'
+                'Fix: choose "earliest" or "latest" for its first run.'
             )
             raise TopicError(msg)
         place = self._log.start if reset == "earliest" else self._log.end
@@ -105,7 +107,9 @@ class ListSource:
     milliseconds; a record without one gets the time at which it was taken.
     """
 
-    def __init__(self, items: Iterable[Any], name: str = "list", codec: Codec | None = None) -> None:
+    def __init__(
+        self, items: Iterable[Any], name: str = "list", codec: Codec | None = None
+    ) -> None:
         check_name(name, "source")
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | dict):
             msg = (
@@ -132,7 +136,9 @@ class ListSource:
         """Return items as the rows of a segment."""
         triples = [_triple(item, now_ms) for item in items]
         columns = [
-            pa.array([None if k is None else self.codec.encode(k) for k, _, _ in triples], pa.binary()),
+            pa.array(
+                [None if k is None else self.codec.encode(k) for k, _, _ in triples], pa.binary()
+            ),
             pa.array([None if v is None else self._encode(v) for _, v, _ in triples], pa.binary()),
             pa.array([t for _, _, t in triples], pa.int64()),
             pa.nulls(len(triples), pa.binary()),
@@ -153,7 +159,7 @@ def _triple(item: Any, now_ms: int) -> tuple[Any, Any, int]:
         timestamp = item[2]
         if type(timestamp) is not int:
             msg = (
-                f"the timestamp of a record must be an int (milliseconds), got {shown(timestamp)}.\n"
+                f"a record's timestamp must be an int (milliseconds), got {shown(timestamp)}.\n"
                 "Fix: int(moment.timestamp() * 1000)."
             )
             raise ConfigError(msg)
@@ -319,7 +325,7 @@ class FileSource:
     def reader(self, spool: str) -> FileReader:
         path = Path(self.path).absolute()
         if not path.exists():
-            msg = f"there is no file or folder {str(self.path)!r}.\nFix: create it, or check the path."
+            msg = f"there is no file or folder {str(self.path)!r}.\nFix: create it, or mend path=."
             raise ConfigError(msg)
         return FileReader(self, str(path), str(Path(spool) / f"{self.name}.files.json"))
 
@@ -356,7 +362,7 @@ class FileReader:
                 yield self._lines(file, modified)
             else:
                 yield self._rows(file, modified)
-        except (pa.ArrowInvalid, ValueError, KeyError) as error:
+        except (pa.ArrowInvalid, ValueError, KeyError, TypeError, SerializationError) as error:
             msg = (
                 f"file {file} cannot be read as {self.source.format}: {error}.\n"
                 "Fix: mend or remove the file, or check format=, key= and timestamp=."
@@ -412,8 +418,10 @@ def _read_rows(file: Path, format: str) -> list[dict[str, Any]]:
 
 
 def _to_ms(moment: Any) -> int:
-    if hasattr(moment, "timestamp"):
+    if isinstance(moment, datetime):
         return int(moment.timestamp() * 1000)
+    if isinstance(moment, date):
+        return int(datetime(moment.year, moment.month, moment.day, tzinfo=UTC).timestamp() * 1000)
     return int(moment)
 
 
@@ -440,7 +448,7 @@ class SparkSource:
         check_name(self.name, "source")
         if not getattr(self.frame, "isStreaming", False):
             msg = (
-                f"SparkSource takes a streaming DataFrame, got {shown(type(self.frame).__name__)}.\n"
+                f"SparkSource takes a streaming DataFrame, got {type(self.frame).__name__}.\n"
                 "Fix: make it with spark.readStream; for a batch frame use ListSource."
             )
             raise ConfigError(msg)

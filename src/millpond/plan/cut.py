@@ -75,7 +75,7 @@ def _cut_points(
     """Return the pairs (step, child) between which records move, and the scope they move to."""
     needs_state = _leads_to_state(graph, children, scope_of)
     found: dict[tuple[Step, Step], Step] = {}
-    for start in {scope: None for scope in scope_of.values()}:
+    for start in dict.fromkeys(scope_of.values()):
         step = start
         while True:
             stateful = [c for c in children[step] if scope_of[c] is start and needs_state[c]]

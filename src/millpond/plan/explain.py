@@ -15,7 +15,9 @@ def explain(plan: Plan) -> str:
     lines: list[str] = []
     for number, read in enumerate(plan.reads, 1):
         where = "topic" if read.source.kind == "topic" else read.source.kind
-        lines.append(_line(f"{number}" if number == 1 else "", "read", f"{where} {read.name!r}", read))
+        lines.append(
+            _line(f"{number}" if number == 1 else "", "read", f"{where} {read.name!r}", read)
+        )
     count = 1
     for stage in plan.stages:
         steps = [step for step in stage.steps if not isinstance(step, Read)]

@@ -125,7 +125,7 @@ def _stores(graph: Graph, cut: Cut, number: int) -> tuple[str, ...]:
 
 
 def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
-    edges = []
+    edges: list[Edge] = []
     for after, source_stage, target in cut.moves:
         raw = reads.index(after) if isinstance(after, Read) else None
         start = cut.starts[target]

@@ -7,7 +7,7 @@ message. `kind` says which edge or output they belong to and which optional colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -30,7 +30,11 @@ _BASE = [
     ("partition", pa.int64()),
     ("offset", pa.int64()),
 ]
-_OPTIONAL = {HEADERS: ("headers", pa.binary()), PATH: ("path", pa.binary()), TOPIC: ("topic", pa.string())}
+_OPTIONAL = {
+    HEADERS: ("headers", pa.binary()),
+    PATH: ("path", pa.binary()),
+    TOPIC: ("topic", pa.string()),
+}
 
 
 class Row(NamedTuple):
@@ -113,7 +117,7 @@ def in_order(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pa.array(np.lexsort((offset, partition, source))))
 
 
-def hash_keys(keys: pa.Array) -> np.ndarray:
+def hash_keys(keys: pa.Array) -> Any:
     """Return the hash of each key (see `state.layout.hash_key`)."""
     found = keys.to_pylist()
     if keys.null_count:
@@ -124,7 +128,7 @@ def hash_keys(keys: pa.Array) -> np.ndarray:
 
 def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of each key group, in the order they came."""
-    group = (hash_keys(batch.column(0)) % groups).astype(np.int32)
+    group: Any = (hash_keys(batch.column(0)) % groups).astype(np.int32)
     order = np.argsort(group, kind="stable")
     batch = batch.take(pa.array(order))
     present, starts = np.unique(group[order], return_index=True)

@@ -13,20 +13,12 @@ from millpond.connectors.inflight import copy_value
 from millpond.connectors.topic import Topic
 from millpond.errors import MillpondError, shown
 from millpond.record import Origin
-from millpond.runtime.emit import Emitter, Push
+from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.state.codec import Codec
 from millpond.state.view import KeyScope, State
 from millpond.steps.kinds import Callback, Emit, Fold, KeyBy, Map, Merge, Step, Write
 
-__all__ = ["Composer", "StepFailure", "checked_timestamp", "fan_out"]
-
-
-class StepFailure(Exception):
-    """A step failed; carries the step to where the record is known."""
-
-    def __init__(self, step: Step, error: Exception) -> None:
-        self.step = step
-        self.error = error
+__all__ = ["Composer", "checked_timestamp", "fan_out"]
 
 
 class Composer:
@@ -70,7 +62,7 @@ class Composer:
         if isinstance(step, Write):
             return _write(step, self._writers[step], give)
         if isinstance(step, Emit):
-            return _emit(step, self._writers[step].push(), give)
+            return _emit(self._writers[step].push(), give)
         assert isinstance(step, Merge), step
         return give
 
@@ -81,7 +73,7 @@ def fan_out(sinks: list[Push], nexts: list[Push]) -> Push:
     if len(pushes) == 1:
         return pushes[0]
     if not pushes:
-        return lambda value, key, timestamp, headers: None
+        return _nothing
     *copied, last = nexts or [_nothing]
 
     def give_all(value: Any, key: Any, timestamp: int, headers: Any) -> None:
@@ -102,7 +94,9 @@ def _adapted(callback: Callback, state: State) -> Callable[[Any, Any, int, Any],
     """Return the user's function with the one signature the engine calls."""
     function = callback.function
     if callback.takes_state and callback.takes_metadata:
-        return lambda value, key, timestamp, headers: function(value, key, timestamp, headers, state)
+        return lambda value, key, timestamp, headers: function(
+            value, key, timestamp, headers, state
+        )
     if callback.takes_state:
         return lambda value, key, timestamp, headers: function(value, state)
     if callback.takes_metadata:
@@ -242,7 +236,7 @@ def _key_by(step: KeyBy, give: Push) -> Push:
 
 def _write(step: Write, emitter: Emitter, give: Push) -> Push:
     if step.choose is None:
-        return _emit(step, emitter.push(), give)
+        return _emit(emitter.push(), give)
     choose = step.choose
 
     def write(value: Any, key: Any, timestamp: int, headers: Any) -> None:
@@ -250,20 +244,20 @@ def _write(step: Write, emitter: Emitter, give: Push) -> Push:
             topic = choose(value, key, timestamp, headers)
             if not isinstance(topic, Topic):
                 raise _not_a_topic(topic)
-            emitter.add((value, topic), key, timestamp, headers, topic.name)
         except Exception as error:
             raise StepFailure(step, error) from error
+        emitter.add((value, topic), key, timestamp, headers, topic.name)
         give(value, key, timestamp, headers)
 
     return write
 
 
-def _emit(step: Step, add: Push, give: Push) -> Push:
+def _emit(add: Push, give: Push) -> Push:
+    if give is _nothing:
+        return add
+
     def emit(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-        try:
-            add(value, key, timestamp, headers)
-        except Exception as error:
-            raise StepFailure(step, error) from error
+        add(value, key, timestamp, headers)
         give(value, key, timestamp, headers)
 
     return emit

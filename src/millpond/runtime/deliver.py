@@ -36,8 +36,9 @@ class Delivery:
         sinks: list[Sink],
         topics: TopicWriter,
         dead_letters: str,
-        show: Callable[[Any], None],
+        show: Callable[[Any, bool], None],
         *,
+        stream: str = "",
         metadata: bool = False,
     ) -> None:
         self._plan = plan
@@ -45,6 +46,7 @@ class Delivery:
         self._topics = topics
         self._dead_letters = dead_letters
         self._show = show
+        self._stream = stream
         self._metadata = metadata
         self.collected: list[Any] = []
 
@@ -65,11 +67,11 @@ class Delivery:
         step = output.step
         assert isinstance(step, Emit)
         if output.kind == "sink":
-            self._sinks[step.number].write(SinkBatch(batch_id, records))
+            self._sinks[step.number].write(SinkBatch(batch_id, records, self._stream))
             return
         for record in records:
             shown = collected(record, True) if step.options.get("metadata") else record.value
-            self._show(shown)
+            self._show(shown, step.options.get("pretty", True))
 
     def _write_topics(self, outputs: dict[int, pa.RecordBatch], batch_id: int) -> None:
         parts: dict[str, list[pa.RecordBatch]] = {}

@@ -13,11 +13,20 @@ import pyarrow as pa
 
 from millpond.record import Origin
 from millpond.runtime.batch import HEADERS, PATH, TOPIC, records_schema
+from millpond.steps.kinds import Step
 
-__all__ = ["Changes", "Emitter", "Push"]
+__all__ = ["Changes", "Emitter", "Push", "StepFailure"]
 
 Push = Callable[[Any, Any, int, Any], None]
 """A step at work: called with value, key, timestamp, headers."""
+
+
+class StepFailure(Exception):
+    """A step failed; carries the step to where the record is known."""
+
+    def __init__(self, step: Step, error: Exception) -> None:
+        self.step = step
+        self.error = error
 
 
 class Changes:
@@ -48,8 +57,9 @@ class Changes:
 class Emitter:
     """Gathers the records that leave by one edge or output."""
 
-    def __init__(self, origin: Origin, changes: Changes) -> None:
+    def __init__(self, origin: Origin, changes: Changes, step: Step) -> None:
         self._origin = origin
+        self._step = step
         self._changes = changes
         self.rows: list[int] = []
         self.values: list[bytes | None] = []
@@ -75,7 +85,7 @@ class Emitter:
 
     def push(self) -> Push:
         """Return the function that takes a record."""
-        changes, origin = self._changes, self._origin
+        changes, origin, step = self._changes, self._origin, self._step
         add_row, add_value, encode = self.rows.append, self.values.append, changes.value
         others = changes.key or changes.timestamp or changes.headers or changes.path
         if others or changes.topic:
@@ -84,7 +94,11 @@ class Emitter:
             return lambda value, key, timestamp, headers: add_row(origin.index)
 
         def push_value(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            add_value(encode(value, key))
+            try:
+                data = encode(value, key)
+            except Exception as error:
+                raise StepFailure(step, error) from error
+            add_value(data)
             add_row(origin.index)
 
         return push_value
@@ -95,9 +109,12 @@ class Emitter:
     def add(self, value: Any, key: Any, timestamp: int, headers: Any, topic: str) -> None:
         """Take a record, encoding every field before any is added."""
         changes = self._changes
-        value_bytes = changes.value(value, key) if changes.value else None
-        key_bytes = changes.key(value, key) if changes.key else None
-        header_bytes = changes.headers(headers) if changes.headers else None
+        try:
+            value_bytes = changes.value(value, key) if changes.value else None
+            key_bytes = changes.key(value, key) if changes.key else None
+            header_bytes = changes.headers(headers) if changes.headers else None
+        except Exception as error:
+            raise StepFailure(self._step, error) from error
         self.rows.append(self._origin.index)
         if changes.value:
             self.values.append(value_bytes)
@@ -140,7 +157,9 @@ class Emitter:
         if "headers" in found and found["headers"].null_count == len(self.rows):
             del found["headers"]
         flags = sum(
-            bit for bit, name in ((HEADERS, "headers"), (PATH, "path"), (TOPIC, "topic")) if name in found
+            bit
+            for bit, name in ((HEADERS, "headers"), (PATH, "path"), (TOPIC, "topic"))
+            if name in found
         )
         schema = records_schema(flags)
         batch = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)

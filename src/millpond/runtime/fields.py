@@ -7,7 +7,7 @@ touch is never decoded, copied or encoded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +18,6 @@ from millpond.connectors.serde import BytesDeserializer, BytesSerializer
 from millpond.connectors.topic import Topic
 from millpond.errors import Failure
 from millpond.plan.plan import Edge, Output, Plan, Stage
-from millpond.record import Origin
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.emit import Changes
 from millpond.state.codec import Codec
@@ -48,7 +47,7 @@ def edge_changes(plan: Plan, stage: Stage, edge: Edge, codec: Codec) -> Changes:
     return _with_path(plan, stage, edge.after, value, key)
 
 
-def output_changes(plan: Plan, stage: Stage, output: Output, codec: Codec) -> Changes:
+def output_changes(plan: Plan, stage: Stage, output: Output) -> Changes:
     """Return what changes on the way to the outside."""
     step = output.step
     assert step is not None
@@ -153,8 +152,8 @@ def plain_key(key: Any) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     if isinstance(key, str):
-        return key.encode()
-    return msgspec.json.encode(key)
+        return key.encode("utf-8", "backslashreplace")
+    return _json(key)
 
 
 class DeadLetters:
@@ -162,24 +161,23 @@ class DeadLetters:
 
     def __init__(self) -> None:
         self._rows: list[int] = []
+        self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: list[bytes | None] = []
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(
-        self,
-        origin: Origin,
-        entered: pa.RecordBatch,
-        decode: Callable[[bytes], Any],
-        failure: Failure,
-    ) -> None:
-        raw = entered.column("value")[origin.index].as_py()
-        if decode is inflight.decode and raw is not None:
-            raw = msgspec.json.encode(inflight.decode(raw), enc_hook=repr)
-        self._rows.append(origin.index)
-        self._values.append(raw)
+    def add(self, index: int, entered: pa.RecordBatch, entry: Readable, failure: Failure) -> None:
+        """Put a record aside: a producer's bytes as they are, anything else as JSON."""
+        value, key = (entered.column(name)[index].as_py() for name in ("value", "key"))
+        if value is not None and not entry.is_raw_value:
+            value = _json(entry.decode_value(value))
+        if key is not None and not entry.is_raw_key:
+            key = plain_key(entry.decode_key(key))
+        self._rows.append(index)
+        self._values.append(value)
+        self._keys.append(key)
         facts = {
             "error": failure.error,
             "traceback": failure.traceback,
@@ -189,18 +187,41 @@ class DeadLetters:
             "partition": str(failure.partition),
             "offset": str(failure.offset),
         }
-        self._headers.append(encode_headers([(f"millpond.{n}", _text(t)) for n, t in facts.items()]))
+        self._headers.append(
+            encode_headers([(f"millpond.{n}", _text(t)) for n, t in facts.items()])
+        )
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the dead letters, and begin anew."""
         taken = entered.take(pa.array(self._rows, pa.int64()))
         found = {name: taken.column(name) for name in taken.schema.names}
+        found["key"] = pa.array(self._keys, pa.binary())
         found["value"] = pa.array(self._values, pa.binary())
         found["headers"] = pa.array(self._headers, pa.binary())
         flags = HEADERS | (PATH if "path" in found else 0)
         schema = records_schema(flags)
         self.__init__()  # type: ignore[misc]
         return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
+
+
+class Readable(Protocol):
+    """How the bytes of a record are read (see `stage.Entry`)."""
+
+    @property
+    def decode_value(self) -> Callable[[bytes], Any]: ...
+    @property
+    def decode_key(self) -> Callable[[bytes], Any]: ...
+    @property
+    def is_raw_value(self) -> bool: ...
+    @property
+    def is_raw_key(self) -> bool: ...
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except Exception:  # a record that cannot be written must not be lost for that
+        return repr(value).encode("utf-8", "backslashreplace")
 
 
 def _text(text: str) -> bytes:

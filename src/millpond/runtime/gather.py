@@ -18,7 +18,16 @@ from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
 from millpond.errors import Failure, StepError
 from millpond.record import Record
-from millpond.runtime.batch import FAILURE, OUTPUT, REPORT, Row, concat, family_of, in_order, read_payload
+from millpond.runtime.batch import (
+    FAILURE,
+    OUTPUT,
+    REPORT,
+    Row,
+    concat,
+    family_of,
+    in_order,
+    read_payload,
+)
 
 __all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "to_records"]
 

@@ -6,15 +6,18 @@ runs the stage on the group's store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
+from millpond.plan.plan import Plan
 from millpond.runtime.batch import Row, concat, family_of, in_order, read_payload
 from millpond.runtime.stage import StageRunner
+from millpond.state.codec import Codec
 from millpond.state.store import Store
 
-__all__ = ["run_group"]
+__all__ = ["key_decoder", "run_group"]
 
 
 def run_group(runner: StageRunner, rows: Iterable[Row], store: Store, group: int) -> Iterator[Row]:
@@ -40,3 +43,14 @@ def _run_mixed(
     entries = [runner.entries[edge] for edge in ordered.column("edge").to_pylist()]
     names = [name for name in ordered.schema.names if name != "edge"]
     return runner.run(ordered.select(names), entries, store, group)
+
+
+def key_decoder(plan: Plan, scope: str, codec: Codec) -> Callable[[bytes], Any]:
+    """Return what reads the keys of a scope; raw bytes where the program no longer has it."""
+    stage = next((stage for stage in plan.stages if stage.scope == scope), None)
+    edge = next((e for e in plan.edges if stage and e.target == stage.number), None)
+    if edge is None:
+        return bytes
+    if edge.raw_key_of is None:
+        return codec.decode
+    return plan.reads[edge.raw_key_of].source.key_deserializer

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
+from millpond.connectors.topic import TimestampType
 from millpond.errors import Failure, shown
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.record import Origin, current_origin
@@ -33,8 +34,8 @@ from millpond.runtime.batch import (
     kind_of,
     write_payload,
 )
-from millpond.runtime.compose import Composer, StepFailure, checked_timestamp, fan_out
-from millpond.runtime.emit import Emitter, Push
+from millpond.runtime.compose import Composer, checked_timestamp, fan_out
+from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
@@ -73,7 +74,9 @@ class Entry:
     decode_value: Callable[[bytes], Any]
     decode_key: Callable[[bytes], Any]
     push: Push
-    extract_timestamp: Callable[..., int] | None = None
+    is_raw_value: bool = False
+    """Whether a value's bytes are a producer's own."""
+    is_raw_key: bool = False
 
 
 class StageRunner:
@@ -86,14 +89,14 @@ class StageRunner:
         self._origin = Origin(plan.topics)
         self._scope = KeyScope(settings.codec, undo=settings.undo)
         self._edges = {
-            edge: Emitter(self._origin, edge_changes(plan, stage, edge, settings.codec))
+            edge: Emitter(self._origin, edge_changes(plan, stage, edge, settings.codec), edge.after)
             for edge in plan.edges
             if edge.source_stage == stage.number
         }
         self._outputs = {
-            output: Emitter(self._origin, output_changes(plan, stage, output, settings.codec))
+            output: Emitter(self._origin, output_changes(plan, stage, output), output.step)
             for output in plan.outputs
-            if output.step in stage.steps
+            if output.step is not None and output.step in stage.steps
         }
         self._emitters = [*self._edges.values(), *self._outputs.values()]
         self._dead = DeadLetters()
@@ -119,8 +122,11 @@ class StageRunner:
                     read,
                     read.source.value_deserializer,
                     read.source.key_deserializer,
-                    composer.below(read),
-                    read.source.timestamp_extractor,
+                    _with_timestamp(read, composer.below(read))
+                    if read.source.timestamp_extractor
+                    else composer.below(read),
+                    is_raw_value=read.source.kind == "topic",
+                    is_raw_key=read.source.kind == "topic",
                 )
                 for number, read in enumerate(self.plan.reads)
             }
@@ -129,13 +135,15 @@ class StageRunner:
 
     def _entry_of(self, edge: Edge, composer: Composer) -> Entry:
         reads = self.plan.reads
-        raw = None if edge.raw_of is None else reads[edge.raw_of].source.value_deserializer
-        key = None if edge.raw_key_of is None else reads[edge.raw_key_of].source.key_deserializer
+        raw = None if edge.raw_of is None else reads[edge.raw_of].source
+        key = None if edge.raw_key_of is None else reads[edge.raw_key_of].source
         return Entry(
             edge.after,
-            raw or inflight.decode,
-            key or self._settings.codec.decode,
+            raw.value_deserializer if raw else inflight.decode,
+            key.key_deserializer if key else self._settings.codec.decode,
             fan_out([], [composer.push(step) for step in edge.enter]),
+            is_raw_value=raw is not None and raw.kind == "topic",
+            is_raw_key=key is not None and key.kind == "topic",
         )
 
     # --- running ----------------------------------------------------------------------------
@@ -165,6 +173,7 @@ class StageRunner:
         pages = None
         if store is not None:
             pages = Pages(store, self._settings.codec, self._settings.groups)
+            self._scope.open(pages)
         self._origin.sources = entered.column("source").to_pylist()
         self._origin.partitions = entered.column("partition").to_pylist()
         self._origin.offsets = entered.column("offset").to_pylist()
@@ -193,71 +202,67 @@ class StageRunner:
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
     ) -> Iterator[int | Failure]:
         """Push every record; yield the number of dead letters whenever output should leave."""
-        columns = self._columns(entered, entries, pages)
         origin, scope, undo = self._origin, self._scope, self._settings.undo
-        emitters, dead, checked = self._emitters, 0, 0
         single = entries[0] if len(entries) == 1 else None
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
-        for index, (raw, key_bytes, key, timestamp, headers) in enumerate(columns):
+        marks: list[int] = []
+        dead = fresh_bytes = 0
+        for index, (raw, key_bytes, key, timestamp, headers) in enumerate(
+            self._columns(entered, pages)
+        ):
             entry = single or entries[index]
             origin.index = index
             origin.path = paths[index] if paths else None
-            marks = [len(emitter) for emitter in emitters] if undo else None
+            if undo:
+                marks = [len(emitter) for emitter in self._emitters]
             try:
                 if pages is not None:
-                    scope.bind(pages, key_bytes)
+                    scope.bind(key_bytes)
                 try:
                     value = None if raw is None else entry.decode_value(raw)
-                    if self._metadata and key is not None:
+                    if key is not None:
                         key = entry.decode_key(key)
-                    if entry.extract_timestamp is not None:
-                        moment = entry.extract_timestamp(value, headers, timestamp, 1)
-                        timestamp = checked_timestamp(moment, "timestamp_extractor")
                 except Exception as error:
                     raise StepFailure(entry.read, error) from error
                 entry.push(value, key, timestamp, headers)
-                if undo:
-                    scope.keep()
             except StepFailure as failure:
-                if marks is None:
-                    yield self._failure(failure, entered)
+                verdict = self._failed(failure, marks, entered, entry)
+                if isinstance(verdict, Failure):
+                    yield verdict
                     return
-                scope.undo()
-                for emitter, mark in zip(emitters, marks, strict=True):
-                    emitter.cut_to(mark)
-                verdict = self._judge(failure)
-                if verdict == "stop":
-                    yield self._failure(failure, entered)
-                    return
-                if verdict == "dead-letter":
-                    facts = self._failure(failure, entered)
-                    self._dead.add(origin, entered, entry.decode_value, facts)
-                    dead += 1
+                dead += verdict
+            scope.keep()
             if not index & 255 and index:
-                checked += self._new_bytes()
-                if checked > _CHUNK_BYTES:
+                fresh_bytes += self._recent_bytes()
+                if fresh_bytes > _CHUNK_BYTES:
                     yield dead
-                    dead, checked = 0, 0
+                    dead = fresh_bytes = 0
         yield dead
 
-    def _columns(
-        self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
-    ) -> Iterator[tuple[Any, ...]]:
+    def _columns(self, entered: pa.RecordBatch, pages: Pages | None) -> Iterator[tuple[Any, ...]]:
+        """Return (value bytes, key bytes, key to decode, timestamp, headers) of each record."""
         values = entered.column("value").to_pylist()
         keys: Any = repeat(None)
         if pages is not None or self._metadata:
             keys = entered.column("key").to_pylist()
         timestamps: Any = repeat(0)
         headers: Any = repeat(None)
-        if self._metadata or any(entry.extract_timestamp for entry in entries):
+        if self._metadata:
             timestamps = entered.column("timestamp").to_pylist()
             if "headers" in entered.schema.names:
                 headers = map(decode_headers, entered.column("headers").to_pylist())
-        return zip(values, keys, keys if self._metadata else repeat(None), timestamps, headers, strict=False)
+        return zip(
+            values,
+            keys,
+            keys if self._metadata else repeat(None),
+            timestamps,
+            headers,
+            strict=False,
+        )
 
     # --- what leaves ------------------------------------------------------------------------
 
-    def _new_bytes(self) -> int:
+    def _recent_bytes(self) -> int:
         recent = (emitter.values[-256:] for emitter in self._emitters)
         return sum(len(value or b"") for values in recent for value in values)
 
@@ -303,9 +308,11 @@ class StageRunner:
 
     # --- when a record fails ----------------------------------------------------------------
 
-    def _failure(self, failure: StepFailure, entered: pa.RecordBatch) -> Failure:
+    def _failure(self, failure: StepFailure, entered: pa.RecordBatch, entry: Entry) -> Failure:
         context = self._origin.context()
         key = entered.column("key")[self._origin.index].as_py()
+        if key is not None and not entry.is_raw_key:
+            key = entry.decode_key(key)
         error, step = failure.error, failure.step
         try:
             pickled: bytes | None = pickle.dumps(error)
@@ -326,14 +333,44 @@ class StageRunner:
             exception=pickled,
         )
 
-    def _judge(self, failure: StepFailure) -> str:
-        """Return what to do with a failed record: "stop", "dead-letter" or "let go"."""
+    def _failed(
+        self, failure: StepFailure, marks: list[int], entered: pa.RecordBatch, entry: Entry
+    ) -> int | Failure:
+        """Undo what a record did; return its number of dead letters, or what ends the run."""
+        if not self._settings.undo:
+            return self._failure(failure, entered, entry)
+        self._scope.undo()
+        for emitter, mark in zip(self._emitters, marks, strict=True):
+            emitter.cut_to(mark)
         callback = self._settings.on_processing_error
         if callback is not None:
-            logger = logging.getLogger("millpond")
-            if callback(failure.error, self._origin.context(), logger):
-                return "let go"
-        return self._settings.on_error
+            try:
+                logger = logging.getLogger("millpond")
+                if callback(failure.error, self._origin.context(), logger):
+                    return 0
+            except Exception as error:
+                return self._failure(StepFailure(failure.step, error), entered, entry)
+        facts = self._failure(failure, entered, entry)
+        if self._settings.on_error == "stop":
+            return facts
+        self._dead.add(self._origin.index, entered, entry, facts)
+        return 1
+
+
+def _with_timestamp(read: Read, push: Push) -> Push:
+    """Give each record the time that the topic's extractor finds in it."""
+    extract = read.source.timestamp_extractor
+    assert extract is not None
+
+    def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        try:
+            moment = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
+            timestamp = checked_timestamp(moment, "timestamp_extractor")
+        except Exception as error:
+            raise StepFailure(read, error) from error
+        push(value, key, timestamp, headers)
+
+    return stamp
 
 
 _IN_PLACE = ("write", "print", "sink")

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+from pyspark.sql import functions as F
 
 from millpond.connectors import inflight
 from millpond.connectors.log import SEGMENT

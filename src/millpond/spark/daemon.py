@@ -11,7 +11,7 @@ import pandas  # noqa: F401
 import pyarrow.compute  # noqa: F401
 import pyspark.sql.pandas.serializers
 import pyspark.sql.streaming.stateful_processor_api_client
-import pyspark.sql.streaming.stateful_processor_util  # noqa: F401
+import pyspark.sql.streaming.stateful_processor_util
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 

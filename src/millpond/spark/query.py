@@ -96,7 +96,7 @@ class Query:
         try:
             failure = self._query.exception()
         except Exception as error:
-            failure = error  # type: ignore[assignment]
+            failure = error
         if failure is not None and not self._stopping.is_set():
             raise _engine_error(failure)
 
@@ -125,6 +125,6 @@ def _engine_error(error: BaseException) -> MillpondError:
         return kind(ours[2].strip())  # type: ignore[no-any-return]
     python = text.rfind("Traceback (most recent call last)")
     return EngineError(
-        f"Spark stopped the query: {text[max(python, 0):][:4000]}\n"
+        f"Spark stopped the query: {text[max(python, 0) :][:4000]}\n"
         "Fix: see the message above; state and offsets are as of the last committed batch."
     )

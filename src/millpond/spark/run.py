@@ -172,13 +172,17 @@ class SparkRun:
             app.log.create(topic.name, topic.config.num_partitions)
         partitions = {name: topic.config.num_partitions for name, topic in app.topics.items()}
         group = app.config.consumer_group
-        writer = LogWriter(app.log, f"{group}/{manifest.generation}", partitions)
+        stream = f"{group}/{manifest.generation}"
+        if app.config.persistence == "none":
+            stream += f"/{self._directory.path}"  # every run is a stream of its own
+        writer = LogWriter(app.log, stream, partitions)
         return Delivery(
             self._plan,
             app.graph.sinks,
             writer,
             f"{group}.dead-letters",
             self._meter.show,
+            stream=stream,
             metadata=self._limits.metadata,
         )
 

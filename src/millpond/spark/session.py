@@ -77,6 +77,11 @@ _NOISE = re.compile(
     r"|Using Spark's default log4j|^WARNING: |SLF4J|^\s*$|:: loading settings"
 )
 
+# The last line of a traceback of a worker whose query was stopped under it.
+_DYING = re.compile(
+    r"BrokenPipeError|ConnectionResetError|EOFError|.*CANNOT_OPEN_SOCKET|KeyboardInterrupt"
+)
+
 
 def open_session(
     master: str | None, spark: SparkSession | None, config: dict[str, str], name: str
@@ -173,8 +178,16 @@ class _QuietGateway:
 
 
 def _pass_on(pipe: Any) -> None:
+    held: list[str] = []
     for line in pipe:
         text = line.decode("utf-8", "replace")
-        if not _NOISE.search(text):
+        if text.startswith("Traceback (most recent call last)"):
+            held = [text]
+        elif held:
+            held.append(text)
+            if not text.startswith(" "):
+                if not _DYING.match(text):
+                    sys.stderr.write("".join(held))
+                held = []
+        elif not _NOISE.search(text):
             sys.stderr.write(text)
-

@@ -54,7 +54,7 @@ class MillpondSource(DataSource):
     def schema(self) -> str:
         return RANGES
 
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return RangeReader(pickle.loads(bytes.fromhex(self.options["readers"])))
 
 
@@ -77,7 +77,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = list(settings.readers)
         self._final: All | None = None
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         return {FORMAT: {name: self._initial(name) for name in self._names}}
 
     def _initial(self, name: str) -> Offsets:
@@ -87,14 +87,14 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A list, a rate or a folder is read from its beginning, whatever the reset says.
         return settings.readers[name].initial(settings.reset)  # type: ignore[no-any-return]
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._settings.limit
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._final = {}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._with_new_sources(start[FORMAT])
         ends = {name: self._latest(name, begin[name]) for name in self._names}
         ends.update({name: offsets for name, offsets in begin.items() if name not in ends})

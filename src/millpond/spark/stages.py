@@ -45,7 +45,9 @@ def read_stage(
             for source, partition, start, end in zip(
                 *(column.to_pylist() for column in batch.columns), strict=True
             )
-            for row in _read_range(runner, readers[names[source]], numbers[source], partition, start, end)
+            for row in _read_range(
+                runner, readers[names[source]], numbers[source], partition, start, end
+            )
         )
         yield from _messages(rows, groups_back)
 
@@ -95,7 +97,12 @@ def rows_stage(
 def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]:
     """Yield rows as Arrow batches. Rows for the outside are spread, as if they had a group."""
     schema = pa.schema(
-        [("scope", pa.string()), ("grp", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())]
+        [
+            ("scope", pa.string()),
+            ("grp", pa.int32()),
+            ("kind", pa.int32()),
+            ("payload", pa.binary()),
+        ]
     )
     while some := list(islice(rows, _ROWS_PER_MESSAGE)):
         columns = list(zip(*some, strict=True))
@@ -137,7 +144,9 @@ class LayerProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = SparkStore(handle.getMapState("pages", "id binary", "blob binary"))
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[SparkRow]:  # noqa: N802, N803
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[SparkRow]:
         scope, group = key
         packed = (Row(row.scope, row.grp, row.kind, row.payload) for row in rows)
         runner = self._runner(scope)
@@ -160,4 +169,3 @@ class LayerProcessor(StatefulProcessor):
 
     def close(self) -> None:
         pass
-

@@ -96,7 +96,11 @@ class Codec:
             raise ConfigError(msg)
         name = _type_name(registered)
         other = self._types.get(name)
-        if other is not None and other is not registered and other.__module__ != registered.__module__:
+        if (
+            other is not None
+            and other is not registered
+            and other.__module__ != registered.__module__
+        ):
             msg = (
                 f"two types named {name!r} were registered ({other.__module__} and "
                 f"{registered.__module__}).\nFix: rename one of them."
@@ -156,7 +160,7 @@ class Codec:
             fields: Iterable[str] = kind.__struct_fields__
             code = _STRUCT
         else:
-            fields = [field.name for field in dataclasses.fields(kind)]
+            fields = [field.name for field in dataclasses.fields(value)]
             code = _DATACLASS
         return self._ext(code, [name, {key: self._pack(getattr(value, key)) for key in fields}])
 

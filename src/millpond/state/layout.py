@@ -55,7 +55,7 @@ def hash_key(key: bytes | None) -> int:
 class Page:
     """The entries of the keys that hash to one page."""
 
-    __slots__ = ("entries", "has_large", "is_changed", "size", "large_before", "keys_before")
+    __slots__ = ("entries", "has_large", "is_changed", "keys_before", "large_before", "size")
 
     def __init__(self, entries: dict[bytes | None, Entry], size: int, has_large: bool) -> None:
         self.entries = entries
@@ -76,11 +76,14 @@ class Pages:
         self._loaded: dict[int, Page] = {}
         head = store.get(_HEAD)
         self._head_before = head
+        self.count: int
+        self._bytes: int
+        self.keys: int
         self.count, self._bytes, self.keys = _read(head, "head") if head else (1, 0, 0)
         self._aim()
 
     def _aim(self) -> None:
-        self._level = 1 << (self.count.bit_length() - 1)
+        self._level: int = 1 << (self.count.bit_length() - 1)
 
     def number_of(self, key: bytes | None) -> int:
         """Return the page of a key (linear hashing)."""
@@ -97,19 +100,22 @@ class Pages:
         """Return the entry of a key, or None; a large key's own blob is read here."""
         entry: Any = page.entries.get(key)
         if type(entry) is Ext:
-            blob = self._store.get(entry.data)
-            if blob is None:
-                raise _damage("the names of a large key", entry.data)
+            blob = self._blob(entry, "the names of a large key")
             entry = page.entries[key] = _read(blob, "large key")
             page.large_before.update(_references({key: entry}))
         return entry  # type: ignore[no-any-return]
 
     def large_value(self, reference: Ext) -> Any:
         """Return the stored form of a large value."""
-        blob = self._store.get(reference.data)
+        return _read(self._blob(reference, "a large value"), "large value")
+
+    def _blob(self, reference: Ext, what: str) -> bytes:
+        blob_id = bytes(reference.data)
+        blob = self._store.get(blob_id)
         if blob is None:
-            raise _damage("a large value", reference.data)
-        return _read(blob, "large value")
+            msg = f"{what} is missing from the state (blob {blob_id.hex()})."
+            raise StateError(msg + "\nFix: go back to an older batch.")
+        return blob
 
     def flush(self) -> None:
         """Write every changed page, growing the group where it has become too full."""
@@ -230,11 +236,11 @@ def _size(value: Any) -> int:
 def _references(entries: dict[bytes | None, Any]) -> Iterator[bytes]:
     for entry in entries.values():
         if type(entry) is Ext:
-            yield entry.data
+            yield bytes(entry.data)
         else:
             for value in entry.values():
                 if type(value) is Ext and value.code == LARGE_VALUE:
-                    yield value.data
+                    yield bytes(value.data)
 
 
 def _read(blob: bytes, what: str) -> Any:
@@ -249,9 +255,3 @@ def _read(blob: bytes, what: str) -> Any:
     except (msgspec.DecodeError, ValueError) as error:
         msg = f"a {what} of the state is damaged: {error}.\nFix: go back to an older batch."
         raise StateError(msg) from error
-
-
-def _damage(what: str, blob_id: bytes) -> StateError:
-    return StateError(
-        f"{what} is missing from the state (blob {blob_id.hex()}).\nFix: go back to an older batch."
-    )

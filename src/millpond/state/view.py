@@ -6,15 +6,17 @@ turn. Values go in and come out as copies. Writes of the current record can be u
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from msgspec.msgpack import Ext
 
 from millpond.errors import ValueTypeError, shown
 from millpond.state.codec import ATOMS, Codec
 from millpond.state.layout import CONTAINER, LARGE_BYTES, LARGE_VALUE, Entry, Page, Pages
+from millpond.state.store import Store
 
-__all__ = ["DEFAULT_STORE", "KeyScope", "State"]
+__all__ = ["DEFAULT_STORE", "KeyScope", "State", "StateItem", "scan_items"]
 
 DEFAULT_STORE = "default"
 
@@ -30,7 +32,7 @@ _MISSING = object()
 class KeyScope:
     """The key whose state is in view, shared by the states of all stores of a stage."""
 
-    __slots__ = ("codec", "entry", "journal", "key", "page", "pages")
+    __slots__ = ("codec", "entry", "journal", "key", "page", "pages", "place", "places")
 
     def __init__(self, codec: Codec, *, undo: bool) -> None:
         self.codec = codec
@@ -38,19 +40,29 @@ class KeyScope:
         self.page: Page
         self.key: bytes | None = None
         self.entry: Entry | None = None
+        self.place: list[Any] = []
+        self.places: dict[bytes | None, list[Any]] = {}
         self.journal: list[tuple[Entry, str | bytes, Any]] | None = [] if undo else None
 
-    def bind(self, pages: Pages, key: bytes | None) -> None:
-        """Bring the state of a key into view."""
+    def open(self, pages: Pages) -> None:
+        """Look at another group, or at the same one after its pages were written."""
         self.pages = pages
+        self.places = {}
+
+    def bind(self, key: bytes | None) -> None:
+        """Bring the state of a key into view."""
+        place = self.places.get(key)
+        if place is None:
+            page = self.pages.page_of(key)
+            place = self.places[key] = [page, self.pages.entry(page, key)]
+        self.place = place
         self.key = key
-        self.page = page = pages.page_of(key)
-        self.entry = pages.entry(page, key)
+        self.page, self.entry = place
 
     def put(self, name: str | bytes, value: Any) -> None:
         entry = self.entry
         if entry is None:
-            entry = self.entry = self.page.entries[self.key] = {}
+            entry = self.entry = self.place[1] = self.page.entries[self.key] = {}
         if self.journal is not None:
             self.journal.append((entry, name, entry.get(name, _MISSING)))
         entry[name] = value
@@ -187,7 +199,7 @@ class State:
         if value.code == LARGE_VALUE:
             stored = self._scope.pages.large_value(value)
             return self._out(stored) if type(stored) is Ext else stored
-        return self._scope.codec.decode(value.data)
+        return self._scope.codec.decode(bytes(value.data))
 
     def _note_size(self, size: int) -> None:
         if size > LARGE_BYTES:
@@ -213,3 +225,38 @@ class State:
         if name[:1] != _MARK:
             return name
         return name[2:] if name[:2] == _MARK + _MARK else _MISSING
+
+
+class StateItem(NamedTuple):
+    """One value of state, and where it lies."""
+
+    scope: str
+    key: Any
+    store: str
+    name: Any
+    value: Any
+
+
+def scan_items(
+    store: Store, scope: str, groups: int, codec: Codec, decode_key: Callable[[bytes], Any]
+) -> Iterator[StateItem]:
+    """Yield every value that a key group's store holds."""
+    pages = Pages(store, codec, groups)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    for key, entry in pages.scan():
+        view.bind(key)
+        shown_key = None if key is None else decode_key(key)
+        for name in dict.fromkeys(map(_store_of, entry)):
+            state = State(view, name)
+            for item in state.keys():  # noqa: SIM118 - not a dict
+                yield StateItem(scope, shown_key, name, item, state.get(item))
+
+
+def _store_of(name: str | bytes) -> str:
+    if isinstance(name, bytes):
+        is_marked = name[:1] == _BYTE_MARK
+        return name[1:].partition(_MARK.encode())[0].decode() if is_marked else DEFAULT_STORE
+    if name[:1] != _MARK:
+        return DEFAULT_STORE
+    return name[1:].partition(_MARK)[0] or DEFAULT_STORE

@@ -52,7 +52,10 @@ def test_a_producer_uses_the_serializers_of_the_topic(log):
         producer.produce("clicks", 5, {"a": 1})
         producer.produce(topic, 6, "text")
 
-    assert [(r.key, r.value) for r in Consumer(log, topics).read(topic)] == [(5, {"a": 1}), (6, "text")]
+    assert [(r.key, r.value) for r in Consumer(log, topics).read(topic)] == [
+        (5, {"a": 1}),
+        (6, "text"),
+    ]
 
 
 def test_a_topic_is_made_with_its_partitions(log):
@@ -122,7 +125,11 @@ def test_a_consumer_polls_from_where_it_subscribed(log):
     with Producer(log) as producer:
         producer.produce("clicks", value=b"new")
 
-    assert [from_start.poll().value, from_start.poll().value, from_start.poll()] == [b"old", b"new", None]
+    assert [from_start.poll().value, from_start.poll().value, from_start.poll()] == [
+        b"old",
+        b"new",
+        None,
+    ]
     assert [from_end.poll().value, from_end.poll()] == [b"new", None]
 
 

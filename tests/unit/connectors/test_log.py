@@ -12,12 +12,16 @@ from millpond.errors import TopicError
 def table(*values, start=0):
     rows = [(b"k", value, start + i, None) for i, value in enumerate(values)]
     columns = list(zip(*rows, strict=True)) or [[]] * 4
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SEGMENT, strict=True)], schema=SEGMENT)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SEGMENT, strict=True)], schema=SEGMENT
+    )
 
 
 def values(log, topic="clicks", partition=0, start=0, end=None):
     end = log.end(topic, partition) if end is None else end
-    return [v for batch in log.read(topic, partition, start, end) for v in batch["value"].to_pylist()]
+    return [
+        v for batch in log.read(topic, partition, start, end) for v in batch["value"].to_pylist()
+    ]
 
 
 @pytest.fixture
@@ -204,7 +208,8 @@ for i in range(30):
 
 def test_two_processes_write_one_partition_without_losing_a_record(tmp_path):
     writers = [
-        subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), name]) for name in ("a", "b")
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path), name])
+        for name in ("a", "b")
     ]
 
     assert [writer.wait(timeout=30) for writer in writers] == [0, 0]
@@ -219,7 +224,9 @@ def test_threads_with_a_partition_each_lose_nothing(tmp_path):
     Log(tmp_path).create("clicks", 1)
     logs = [Log(tmp_path) for _ in range(4)]
     threads = [
-        threading.Thread(target=lambda log=log: [log.append("clicks", 0, table(b"x")) for _ in range(10)])
+        threading.Thread(
+            target=lambda log=log: [log.append("clicks", 0, table(b"x")) for _ in range(10)]
+        )
         for log in logs
     ]
     for thread in threads:

@@ -140,7 +140,9 @@ def test_headers_come_back_as_pairs(headers, expected):
     assert decode_headers(encode_headers(headers)) == expected
 
 
-@pytest.mark.parametrize("wrong", [5, "ab", [1], [("a",)], [(1, b"x")], [("a", 5)], {"a": [1]}, [("\ud800", b"")]])
+@pytest.mark.parametrize(
+    "wrong", [5, "ab", [1], [("a",)], [(1, b"x")], [("a", 5)], {"a": [1]}, [("\ud800", b"")]]
+)
 def test_other_headers_are_refused(wrong):
     with pytest.raises(SerializationError, match="headers must be(.|\n)*Fix:"):
         encode_headers(wrong)
@@ -159,7 +161,19 @@ class Own:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 1, 10**30, "ä", "\ud800", b"", (1, [2]), {"a": {1}}, {(1, 2): 3}, date(2026, 1, 1), Own([1])],
+    [
+        None,
+        1,
+        10**30,
+        "ä",
+        "\ud800",
+        b"",
+        (1, [2]),
+        {"a": {1}},
+        {(1, 2): 3},
+        date(2026, 1, 1),
+        Own([1]),
+    ],
     ids=repr,
 )
 def test_any_value_moves_and_arrives_as_a_copy(value):
@@ -196,7 +210,9 @@ def test_names_that_kafka_takes_are_taken(name):
     check_name(name, "topic")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "a b", "ä", "x" * 201, None, 5, b"a", "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "a b", "ä", "x" * 201, None, 5, b"a", "a\n"]
+)
 def test_other_names_are_refused(name):
     with pytest.raises(ConfigError, match="cannot be the name of a topic(.|\n)*Fix:"):
         check_name(name, "topic")

@@ -44,7 +44,9 @@ def test_items_are_values_or_have_a_key_or_a_time_too():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [(1,), (1, 2, 3, 4), [1, 2], {"a": (1, 2)}, {1, 2}, 10**30, 1j, object])
+@pytest.mark.parametrize(
+    "value", [(1,), (1, 2, 3, 4), [1, 2], {"a": (1, 2)}, {1, 2}, 10**30, 1j, object]
+)
 def test_values_come_back_as_they_went_in(value):
     source = ListSource([])
 
@@ -70,7 +72,9 @@ def test_a_list_source_takes_an_iterable_of_records(wrong):
 
 def spooled(source, path):
     log = Log(path)
-    return [value for _, value, _ in rows(source, log.read(source.name, 0, 0, log.end(source.name, 0)))]
+    return [
+        value for _, value, _ in rows(source, log.read(source.name, 0, 0, log.end(source.name, 0)))
+    ]
 
 
 def test_items_are_spooled_as_they_are_taken(tmp_path):
@@ -250,7 +254,10 @@ def test_csv_is_read_with_its_header(folder, tmp_path):
 
     found = all_rows(FileSource(folder, "csv", key="name", timestamp="t"), tmp_path)
 
-    assert found == [("x", {"id": 1, "name": "x", "t": 10}, 10), ("y", {"id": 2, "name": "y", "t": 20}, 20)]
+    assert found == [
+        ("x", {"id": 1, "name": "x", "t": 10}, 10),
+        ("y", {"id": 2, "name": "y", "t": 20}, 20),
+    ]
 
 
 def test_parquet_is_read(folder, tmp_path):
@@ -322,7 +329,9 @@ def test_a_file_that_is_gone_is_named(folder, tmp_path):
         ("json", "a.json", b'{"t": "soon"}', {"timestamp": "t"}),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_a_fix(folder, tmp_path, format, name, content, options):
+def test_a_file_that_cannot_be_read_is_named_with_a_fix(
+    folder, tmp_path, format, name, content, options
+):
     (folder / name).write_bytes(content)
 
     with pytest.raises(MillpondError, match=f"{name}(.|\n)*Fix:"):

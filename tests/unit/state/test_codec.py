@@ -41,11 +41,13 @@ hashable = st.recursive(
 )
 values = st.recursive(
     atoms | hashable,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(hashable, inner, max_size=3)
-    | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3)
-    | st.sets(hashable, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(hashable, inner, max_size=3)
+        | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3)
+        | st.sets(hashable, max_size=3)
+    ),
     max_leaves=10,
 )
 
@@ -255,7 +257,18 @@ class ComputingStruct(msgspec.Struct):
         self.a += 1
 
 
-ALL = [Plain, Frozen, Computing, Color, Level, Rights, Struct, EmptyStruct, FrozenStruct, ComputingStruct]
+ALL = [
+    Plain,
+    Frozen,
+    Computing,
+    Color,
+    Level,
+    Rights,
+    Struct,
+    EmptyStruct,
+    FrozenStruct,
+    ComputingStruct,
+]
 
 
 @pytest.mark.parametrize(

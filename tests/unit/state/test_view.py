@@ -70,7 +70,10 @@ def test_keys_are_in_the_order_they_were_first_set(state):
     assert len(state) == 3
 
 
-@pytest.mark.parametrize("name", ["", "ä", "\x1f", "\x1f\x1f", "\x1fother\x1fa", 1, True, 1.0, None, (1, "a"), b"a", b"\xc1"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "ä", "\x1f", "\x1f\x1f", "\x1fother\x1fa", 1, True, 1.0, None, (1, "a"), b"a", b"\xc1"],
+)
 def test_any_value_can_be_a_name(state, name):
     state.set(name, "kept")
 
@@ -85,7 +88,9 @@ def test_names_of_different_types_are_different(state):
     for value, name in enumerate([1, True, 1.0, "1", b"1", (1,), None, "None"]):
         state.set(name, value)
 
-    assert [state.get(name) for name in [1, True, 1.0, "1", b"1", (1,), None, "None"]] == list(range(8))
+    assert [state.get(name) for name in [1, True, 1.0, "1", b"1", (1,), None, "None"]] == list(
+        range(8)
+    )
 
 
 def test_stores_of_one_key_do_not_see_each_other(scope):
@@ -126,7 +131,9 @@ def test_bytes_are_kept_as_they_are(state):
 def test_bytes_are_asked_of_a_value_of_another_type(state):
     state.set("a", 5)
 
-    with pytest.raises(ValueTypeError, match=r"get_bytes\('a'\) found a value of type int(.|\n)*Fix:"):
+    with pytest.raises(
+        ValueTypeError, match=r"get_bytes\('a'\) found a value of type int(.|\n)*Fix:"
+    ):
         state.get_bytes("a")
     with pytest.raises(ValueTypeError, match="takes bytes(.|\n)*Fix:"):
         state.set_bytes("a", "text")

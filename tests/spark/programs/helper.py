@@ -1,0 +1,5 @@
+ONE = 1
+
+
+def with_total(value, total):
+    return {**value, "total": total}

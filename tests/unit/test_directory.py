@@ -1,0 +1,293 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from millpond import Application
+from millpond.directory import Manifest, StateDirectory
+from millpond.errors import ConfigError, GroupInUseError, StateError
+from millpond.plan.plan import make_plan
+from millpond.testing import frame
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return StateDirectory(tmp_path, "group")
+
+
+def keep(value, state):
+    return value
+
+
+def plan(*names, folds=(), source="list"):
+    sdf = frame(name=source)
+    for name in names:
+        sdf = sdf.group_by(name)
+    if not folds:
+        sdf = sdf.apply(keep, stateful=True)
+    for name in folds:
+        sdf = sdf.stateful_map(name, lambda key, value, state: (value, state))
+    return make_plan(sdf._graph)
+
+
+# --- the lock -------------------------------------------------------------------------------
+
+
+def test_a_group_is_held_by_one_at_a_time(directory, tmp_path):
+    other = StateDirectory(tmp_path, "group")
+
+    with directory.held("running"):
+        with (
+            pytest.raises(GroupInUseError, match=r"in use by process \d+(.|\n)*Fix:"),
+            other.held("running"),
+        ):
+            pass
+
+    with other.held("running"):
+        pass
+
+
+def test_groups_do_not_disturb_each_other(directory, tmp_path):
+    with directory.held("running"), StateDirectory(tmp_path, "other").held("running"):
+        pass
+
+
+def test_the_lock_is_free_when_a_run_fails(directory):
+    with pytest.raises(ValueError, match="boom"), directory.held("running"):
+        raise ValueError("boom")
+
+    with directory.held("running"):
+        pass
+
+
+_HOLD = """
+import sys, time
+from millpond.directory import StateDirectory
+with StateDirectory(sys.argv[1], "group").held("running"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_lock_of_a_process_that_was_killed_is_not_in_the_way(directory, tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(GroupInUseError, match=f"process {holder.pid}"), directory.held("running"):
+        pass
+
+    holder.kill()
+    holder.communicate()
+
+    with directory.held("running"):
+        pass
+
+
+# --- the manifest ---------------------------------------------------------------------------
+
+
+def test_a_group_that_never_ran_has_no_manifest(directory):
+    assert directory.load() is None
+
+
+def test_a_manifest_comes_back_as_it_was_saved(directory):
+    manifest = Manifest(128, 4, 3, 2, {"in": ["default", "sum"]}, {"in": {"0": 5}})
+
+    directory.save(manifest)
+
+    assert directory.load() == manifest
+
+
+def test_the_number_of_groups_is_fixed_when_state_is_born(directory):
+    directory.admit(plan("a"), groups=128, partitions=4)
+
+    again = directory.admit(plan("a"), groups=64, partitions=8)
+
+    assert (again.groups, again.partitions) == (128, 4)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "groups": 1, "partitions": 1, "odd": 2}'],
+)
+def test_a_damaged_manifest_is_refused(directory, content):
+    directory.path.mkdir(parents=True)
+    (directory.path / "manifest.json").write_text(content)
+
+    with pytest.raises(StateError, match="Fix:"):
+        directory.load()
+
+
+def test_a_manifest_of_a_newer_version_is_refused(directory):
+    directory.save(Manifest(1, 1, format=2))
+
+    with pytest.raises(StateError, match="format 2(.|\n)*Fix:"):
+        directory.load()
+
+
+def test_the_manifest_of_format_1_is_read(directory):
+    directory.path.mkdir(parents=True)
+    content = {
+        "groups": 128, "partitions": 4, "generation": 2, "layers": 1,
+        "stores": {"clicks": ["default"]}, "start_offsets": {"clicks": {"0": 7}}, "format": 1,
+    }  # fmt: skip
+    (directory.path / "manifest.json").write_text(json.dumps(content))
+
+    assert directory.load() == Manifest(128, 4, 2, 1, {"clicks": ["default"]}, {"clicks": {"0": 7}})
+
+
+# --- names are identity ---------------------------------------------------------------------
+
+
+def test_a_renamed_group_by_is_refused(directory):
+    directory.admit(plan("user"), 8, 1)
+
+    with pytest.raises(
+        StateError, match="list/user/default(.|\n)*list/customer/default(.|\n)*Fix:"
+    ):
+        directory.admit(plan("customer"), 8, 1)
+
+
+def test_a_renamed_stateful_map_is_refused(directory):
+    directory.admit(plan(folds=["sum"]), 8, 1)
+
+    with pytest.raises(StateError, match="list/sum(.|\n)*list/total"):
+        directory.admit(plan(folds=["total"]), 8, 1)
+
+
+def test_a_renamed_topic_is_refused(directory):
+    directory.admit(plan(source="clicks"), 8, 1)
+
+    with pytest.raises(StateError, match="Was something renamed"):
+        directory.admit(plan(source="views"), 8, 1)
+
+
+def test_a_refused_program_leaves_the_manifest_as_it_was(directory):
+    directory.admit(plan("user"), 8, 1)
+    before = directory.load()
+
+    with pytest.raises(StateError):
+        directory.admit(plan("customer"), 8, 1)
+
+    assert directory.load() == before
+
+
+def test_a_step_may_be_added_or_removed(directory):
+    directory.admit(plan(folds=["one"]), 8, 1)
+    directory.admit(plan(folds=["one", "two"]), 8, 1)
+    directory.admit(plan(folds=["two"]), 8, 1)
+
+    assert directory.load().stores == {"list": ["one", "two"]}
+
+
+def test_a_program_with_more_changes_of_key_is_refused_once_batches_were_committed(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {})
+    sdf = frame().apply(keep, stateful=True).group_by("a").apply(keep, stateful=True)
+
+    with pytest.raises(StateError, match=r"1 change\(s\) of key; this one has 2(.|\n)*Fix:"):
+        directory.admit(make_plan(sdf._graph), 8, 1)
+
+
+# --- offsets and clearing -------------------------------------------------------------------
+
+
+def commit(directory, manifest, batch, offsets):
+    """What Spark leaves behind a committed batch."""
+    checkpoint = directory.generation(manifest)
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    lines = ["v1", '{"batchWatermarkMs":0}', json.dumps({"millpond": offsets})]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+    (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_offsets_are_those_of_the_last_committed_batch(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    for batch in range(12):
+        commit(directory, manifest, batch, {"list": {"0": batch * 10}})
+    commit(directory, manifest, 12, {"list": {"0": 999}})
+    (directory.generation(manifest) / "commits" / "12").unlink()
+
+    assert directory.committed_offsets(manifest) == {"list": {"0": 110}}
+
+
+def test_clearing_forgets_state_and_keeps_offsets(directory):
+    manifest = directory.admit(plan("user"), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 7}})
+    old = directory.generation(manifest)
+    (directory.sources / "list").mkdir(parents=True)
+
+    directory.clear(reset_offsets=False)
+
+    cleared = directory.load()
+    assert not old.exists()
+    assert cleared.generation == 2
+    assert cleared.start_offsets == {"list": {"0": 7}}
+    assert cleared.stores == {}
+    assert (directory.sources / "list").exists()
+    directory.admit(plan("customer"), 8, 1)  # another name is no rename any more
+
+
+def test_clearing_twice_keeps_the_offsets(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 7}})
+    directory.clear(reset_offsets=False)
+    directory.clear(reset_offsets=False)
+
+    assert directory.load().start_offsets == {"list": {"0": 7}}
+
+
+def test_clearing_with_reset_starts_over(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 7}})
+    (directory.sources / "list").mkdir(parents=True)
+
+    directory.clear(reset_offsets=True)
+
+    assert directory.load().start_offsets == {}
+    assert not directory.sources.exists()
+
+
+def test_clearing_a_group_that_never_ran_does_nothing(directory):
+    directory.clear(reset_offsets=True)
+
+    assert directory.load() is None
+
+
+def test_clearing_touches_nothing_outside_the_group(directory, tmp_path):
+    other = StateDirectory(tmp_path, "other")
+    other_manifest = other.admit(plan(), 8, 1)
+    commit(other, other_manifest, 0, {"list": {"0": 1}})
+    before = sorted(str(file) for file in other.path.rglob("*"))
+    directory.admit(plan(), 8, 1)
+
+    directory.clear(reset_offsets=True)
+
+    assert sorted(str(file) for file in other.path.rglob("*")) == before
+
+
+def test_clear_state_is_refused_while_the_group_is_in_use(tmp_path):
+    app = Application(
+        state_dir=tmp_path, topics_dir=tmp_path, consumer_group="group", loglevel=None
+    )
+
+    with (
+        StateDirectory(tmp_path, "group").held("running"),
+        pytest.raises(GroupInUseError, match="clear_state"),
+    ):
+        app.clear_state()
+
+
+# --- places ---------------------------------------------------------------------------------
+
+
+def test_other_file_systems_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="only local folders(.|\n)*Fix:"):
+        StateDirectory("s3a://bucket/state", "group")
+
+
+def test_a_file_address_is_a_path(tmp_path):
+    assert StateDirectory(f"file://{tmp_path}", "group").path == tmp_path / "group"

@@ -1,0 +1,112 @@
+import inspect
+import pickle
+
+import pytest
+
+from millpond import errors
+from millpond.errors import ConfigError, Failure, MillpondError, StepError, ValueTypeError, shown
+from millpond.testing import frame, run_local
+
+
+def boom(value):
+    raise KeyError("missing")
+
+
+def caught(sdf, items, **options):
+    with pytest.raises(StepError) as error:
+        run_local(sdf, items, **options)
+    return error.value
+
+
+def test_every_error_is_a_millpond_error():
+    kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, Exception)]
+
+    assert all(issubclass(kind, MillpondError) for kind in kinds)
+    assert issubclass(ConfigError, ValueError)
+    assert issubclass(ValueTypeError, TypeError)
+    assert {k.__name__ for k in kinds} <= set(errors.__all__)
+
+
+def test_an_error_of_a_step_names_step_place_and_record():
+    error = caught(frame().apply(boom), [("k", 1), ("k", 2)])
+    text = str(error)
+
+    assert text.startswith("apply 'boom' (test_errors.py:")
+    assert "topic 'list', partition 0, offset 0" in text
+    assert "KeyError: 'missing'" in text
+    assert "Fix:" in text
+    assert 'raise KeyError("missing")' in text
+    assert "Nothing of this batch was committed" in text
+
+
+def test_the_traceback_has_the_users_lines_and_none_of_ours():
+    assert "/millpond/" not in caught(frame().apply(boom), [1]).failure.traceback
+
+
+def test_the_cause_is_the_users_exception():
+    error = caught(frame().apply(boom), [1])
+
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_an_exception_that_cannot_be_pickled_is_no_problem():
+    class Local(Exception):
+        def __init__(self, one, two):
+            super().__init__("local")
+
+    def fail(value):
+        raise Local(1, 2)
+
+    error = caught(frame().apply(fail), [1])
+
+    assert "Local: local" in str(error)
+    assert error.__cause__ is None
+
+
+def test_an_exception_that_cannot_be_shown_is_no_problem():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def fail(value):
+        raise Silent
+
+    assert "Silent" in str(caught(frame().apply(fail), [1]))
+
+
+def test_the_first_record_that_failed_is_named_whatever_the_number_of_key_groups():
+    def fail(value, state):
+        raise ValueError(value)
+
+    for groups in (1, 3, 8):
+        error = caught(
+            frame().apply(fail, stateful=True), [(f"k{i}", i) for i in range(9)], groups=groups
+        )
+        assert error.failure.offset == 0
+
+
+def test_bytes_that_cannot_be_read_name_the_source(tmp_path):
+    from millpond import Application
+
+    app = Application(topics_dir=tmp_path, state_dir=tmp_path, loglevel=None)
+    sdf = app.dataframe(app.topic("in")).apply(lambda value: value)
+
+    error = caught(sdf, [b"{half"])
+
+    assert str(error).startswith("reading of 'in' (test_errors.py:")
+
+
+def test_a_step_error_travels():
+    failure = Failure("apply 'f'", "a.py:1", "in", 0, 5, "b'k'", "ValueError: x", "Traceback", None)
+    error = StepError(failure)
+
+    again = pickle.loads(pickle.dumps(error))
+
+    assert str(again) == str(error)
+    assert (again.step, again.call_site, again.failure) == ("apply 'f'", "a.py:1", failure)
+
+
+def test_values_in_texts_are_cut():
+    assert shown("short") == "'short'"
+    assert len(shown("x" * 1000)) == 80
+    assert len(shown("x" * 1000, 30)) == 30
