@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
+from millpond.runtime.gather import BatchReport
 from millpond.runtime.keyed import key_decoder
 from millpond.state.codec import Codec
 from millpond.state.view import StateItem, scan_items
@@ -109,6 +111,8 @@ class Application:
         self.codec = Codec()
         self.topics: dict[str, Topic] = {}
         self.log = Log(Path(topics_dir).absolute())
+        self.reports: deque[BatchReport] = deque(maxlen=1000)
+        """What the latest batches did: records read, put out, filtered, put aside."""
         self._running: Any = None
         if loglevel is not None:
             _set_up_logging(loglevel)

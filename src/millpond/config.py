@@ -42,7 +42,7 @@ class Config:
         _one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "error"))
         _one_of("on_error", self.on_error, ("stop", "dead-letter"))
         _one_of("persistence", self.persistence, ("directory", "none"))
-        if not isinstance(self.commit_interval, int | float) or self.commit_interval < 0:
+        if not isinstance(self.commit_interval, int | float) or not self.commit_interval >= 0:
             msg = f"commit_interval is seconds, 0 or more; got {shown(self.commit_interval)}."
             raise ConfigError(msg + "\nFix: commit_interval=1.0.")
         limit = self.max_records_per_batch

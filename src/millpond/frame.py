@@ -13,6 +13,7 @@ from typing import Any
 
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
+from millpond.connectors.inflight import copy_value
 from millpond.connectors.sinks import as_sink
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, MillpondError, shown
@@ -106,7 +107,7 @@ class StreamingDataFrame:
             function: The function.
             initial: The state of a key that has none: a value, or a function that makes one.
         """
-        if not isinstance(name, str) or not name or "\x1f" in name:
+        if not isinstance(name, str) or not name or "\x1f" in name or not _is_utf8(name):
             msg = f"stateful_map() needs a name, got {shown(name)}.\nFix: stateful_map('sum', f)."
             raise ConfigError(msg)
         _check_function(function, 3, "stateful_map")
@@ -204,7 +205,10 @@ class StreamingDataFrame:
             self._here(self._then(self._of_column("update", column, assign, text)))
         else:
             self.update(
-                _named(lambda value: _assign(value, name, item), f"{name} = {shown(item, 30)}")
+                _named(
+                    lambda value: _assign(value, name, copy_value(item)),
+                    f"{name} = {shown(item, 30)}",
+                )
             )
 
     def contains(self, keys: str | list[str]) -> Column:
@@ -231,7 +235,7 @@ class StreamingDataFrame:
         def fill(value: Any) -> None:
             for name, missing in wanted.items():
                 if value.get(name) is None:
-                    value[name] = missing
+                    value[name] = copy_value(missing)
 
         return self.update(fill)
 
@@ -239,7 +243,9 @@ class StreamingDataFrame:
         """Take fields out of the value; in place. `errors="ignore"` lets them be missing."""
         names = [columns] if isinstance(columns, str) else list(columns)
         if errors not in ("raise", "ignore") or not names:
-            msg = f"drop() takes fields, and errors='raise' or 'ignore'; got {shown((names, errors))}."
+            msg = (
+                f"drop() takes fields and errors='raise' or 'ignore'; got {shown((names, errors))}."
+            )
             raise ConfigError(msg + '\nFix: sdf.drop("a", errors="ignore").')
 
         def drop(value: Any) -> None:
@@ -419,6 +425,10 @@ def _assign(value: Any, name: Any, item: Any) -> None:
             "Fix: columns need values that are dicts; use apply() for others."
         )
         raise MillpondError(msg) from None
+
+
+def _is_utf8(text: str) -> bool:
+    return text == text.encode("utf-8", "replace").decode()
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

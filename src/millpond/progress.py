@@ -60,14 +60,14 @@ class Meter:
         if self._live is None:
             logger.info("group %s: running", self._group)
 
-    def batch(self, report: BatchReport, seconds: float) -> None:
+    def batch(self, report: BatchReport) -> None:
         """Count a batch."""
         self._batch = report.batch_id
         self._records += report.read
         self._dead += report.dead
         self._outputs += report.outputs
         self._keys.update(report.keys)
-        rate = report.read / max(seconds, 0.001)
+        rate = report.read / max(report.seconds, 0.001)
         self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
         self.refresh()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from millpond.callsite import here
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Sink
+from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, SimulatedCrash, shown
@@ -153,13 +155,18 @@ class LocalEngine:
         Raises:
             SimulatedCrash: at a CRASH mark; nothing of that batch was committed. Run again.
         """
-        sizes = iter([batches] * 10**6 if isinstance(batches, int) else batches or [])
+        sizes = repeat(batches) if isinstance(batches, int) else iter(batches or [])
         while True:
             size = next(sizes, None)
             batch, mark = self._next_batch(10**9 if size is None else size)
+            if mark is CRASH:
+                self._take_mark(batch)
             if any(batch.values()) or mark is CRASH:
                 self._process(batch, crash=mark is CRASH)
-            if mark is END or (not any(batch.values()) and mark is None and size is None):
+            if mark is END:
+                self._take_mark({})
+            is_done = not any(batch.values()) and mark is None
+            if mark is END or (is_done and (size is None or isinstance(batches, int))):
                 return Run(self)
 
     def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
@@ -198,11 +205,17 @@ class LocalEngine:
                     break
                 taken.append(item)
             batch[name] = taken
-            if mark is CRASH:
-                del items[position + len(taken)]  # the mark has its effect once
-                break
-            self._positions[name] = position + len(taken) + (mark is END)
+            if mark is not None:
+                break  # the other sources go on in the next batch
         return batch, mark
+
+    def _take_mark(self, ahead: dict[str, list[Any]]) -> None:
+        """Take out the mark behind the records in hand: it has its effect once."""
+        for name, items in self._inputs.items():
+            place = self._positions[name] + len(ahead.get(name, []))
+            if place < len(items) and isinstance(items[place], Mark):
+                del items[place]
+                return
 
     def _process(self, batch: dict[str, list[Any]], *, crash: bool) -> None:
         before = {place: store.copy() for place, store in self.stores.items()}
@@ -217,11 +230,9 @@ class LocalEngine:
             self._delivery.deliver(gathered)
         except BaseException:
             self.stores = defaultdict(MemoryStore, before)
-            if not crash:  # a failed batch comes again, whole
-                for name, items in batch.items():
-                    self._positions[name] -= len(items)
-            raise
+            raise  # positions have not moved: the batch comes again, whole
         for name, items in batch.items():
+            self._positions[name] += len(items)
             self._offsets[name] += len(items)
         self.reports.append(gathered.report)
         self._batch_id += 1
@@ -319,8 +330,16 @@ def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
         value = (
             value if value is None or isinstance(value, bytes) else topic.value_serializer(value)
         )
-        key_bytes = key if key is None or isinstance(key, bytes) else plain_key(key)
+        key_bytes = _topic_key(topic, key)
         rows.append((key_bytes, value, timestamp, None))
     columns: list[Any] = list(zip(*rows, strict=True)) or [[], [], [], []]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SEGMENT)
+
+
+def _topic_key(topic: Topic, key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(topic.key_serializer, BytesSerializer):
+        return plain_key(key)
+    return topic.key_serializer(key)

@@ -88,8 +88,9 @@ def state_of(engine):
     view = KeyScope(Codec(), undo=False)
     for (scope, _), blobs in engine.stores.items():
         pages = Pages(blobs, view.codec, engine._groups)
+        view.open(pages)
         for key, _ in pages.scan():
-            view.bind(pages, key)
+            view.bind(key)
             for store in next(s.stores for s in engine.plan.stages if s.scope == scope):
                 state = State(view, store)
                 found[scope, key, store] = {name: state.get(name) for name in state}

@@ -1,4 +1,4 @@
-"""A program killed with SIGKILL at random moments, again and again, gives what an undisturbed one gives.
+"""A program killed at random moments, again and again, gives what an undisturbed one gives.
 
 `make test` kills it a few times; `make soak` sets MILLPOND_KILLS to 25.
 """

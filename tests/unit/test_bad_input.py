@@ -180,21 +180,37 @@ def test_a_lone_surrogate_that_cannot_be_written_names_the_step(app):
 
 
 # Values and keys that cannot go on: whatever refuses them, it is the record that failed.
-CANNOT_GO_ON = {
-    "a key of another type": lambda sdf: sdf.group_by(lambda v: object() if v == 2 else v, name="k").apply(count, stateful=True),
-    "a key with a lone surrogate": lambda sdf: sdf.group_by(lambda v: "\ud800" if v == 2 else v, name="k").apply(count, stateful=True),
-    "a value that cannot move": lambda sdf: sdf.apply(lambda v: (i for i in ()) if v == 2 else v).group_by(lambda v: 1, name="k").apply(count, stateful=True),
-    "a value that cannot come to the driver": lambda sdf: sdf.apply(lambda v: (i for i in ()) if v == 2 else v),
-    "a value that cannot be copied": lambda sdf: branched(sdf.apply(lambda v: (i for i in ()) if v == 2 else v)),
-    "headers that are none": lambda sdf: sdf.set_headers(lambda v, k, t, h: 5 if v == 2 else None),
-    "a time that is no time": lambda sdf: sdf.set_timestamp(lambda v, k, t, h: 2**70 if v == 2 else t),
-    "a time before all times": lambda sdf: sdf.set_timestamp(lambda v, k, t, h: -(2**70) if v == 2 else t),
-}  # fmt: skip
+
+
+def keyed(sdf, key):
+    return sdf.group_by(lambda value: key(value), name="k").apply(count, stateful=True)
+
+
+def second_is_a_generator(sdf):
+    return sdf.apply(lambda value: (i for i in ()) if value == 2 else value)
 
 
 def branched(sdf):
-    sdf.filter(lambda v: False)
-    return sdf.filter(lambda v: isinstance(v, int))
+    sdf.filter(lambda value: False)
+    return sdf.filter(lambda value: isinstance(value, int))
+
+
+def timed(sdf, moment):
+    return sdf.set_timestamp(lambda value, key, time, headers: moment if value == 2 else time)
+
+
+CANNOT_GO_ON = {
+    "a key of another type": lambda sdf: keyed(sdf, lambda v: object() if v == 2 else v),
+    "a key with a lone surrogate": lambda sdf: keyed(sdf, lambda v: "\ud800" if v == 2 else v),
+    "a value that cannot move": lambda sdf: keyed(second_is_a_generator(sdf), lambda v: 1),
+    "a value that cannot come to the driver": second_is_a_generator,
+    "a value that cannot be copied": lambda sdf: branched(second_is_a_generator(sdf)),
+    "headers that are none": lambda sdf: sdf.set_headers(
+        lambda value, key, time, headers: 5 if value == 2 else None
+    ),
+    "a time that is no time": lambda sdf: timed(sdf, 2**70),
+    "a time before all times": lambda sdf: timed(sdf, -(2**70)),
+}
 
 
 @pytest.mark.parametrize("case", CANNOT_GO_ON)

@@ -16,9 +16,20 @@ def of(expression, value):
 
 @pytest.mark.parametrize(
     "operation",
-    [operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.eq, operator.ne,
-     operator.lt, operator.le, operator.gt, operator.ge],
-)  # fmt: skip
+    [
+        operator.add,
+        operator.sub,
+        operator.mul,
+        operator.truediv,
+        operator.mod,
+        operator.eq,
+        operator.ne,
+        operator.lt,
+        operator.le,
+        operator.gt,
+        operator.ge,
+    ],
+)
 @pytest.mark.parametrize(("a", "b"), [(7, 3), (3, 7), (2, 2)])
 def test_operators_mean_what_they_mean_in_python(operation, a, b):
     value = {"a": a, "b": b}
@@ -78,8 +89,14 @@ def test_needs_of_the_parts_are_needs_of_the_whole():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [({"b": 1}, "no field 'a'; it has ['b']"), ({}, "no field 'a'"), (5, "type int"), (None, "type NoneType"), ("text", "type str")],
-)  # fmt: skip
+    [
+        ({"b": 1}, "no field 'a'; it has ['b']"),
+        ({}, "no field 'a'"),
+        (5, "type int"),
+        (None, "type NoneType"),
+        ("text", "type str"),
+    ],
+)
 def test_a_field_that_is_not_there_gives_a_fix(value, text):
     with pytest.raises(MillpondError) as caught:
         field(value, "a")

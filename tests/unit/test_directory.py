@@ -37,12 +37,12 @@ def plan(*names, folds=(), source="list"):
 def test_a_group_is_held_by_one_at_a_time(directory, tmp_path):
     other = StateDirectory(tmp_path, "group")
 
-    with directory.held("running"):
-        with (
-            pytest.raises(GroupInUseError, match=r"in use by process \d+(.|\n)*Fix:"),
-            other.held("running"),
-        ):
-            pass
+    with (
+        directory.held("running"),
+        pytest.raises(GroupInUseError, match=r"in use by process \d+(.|\n)*Fix:"),
+        other.held("running"),
+    ):
+        pass
 
     with other.held("running"):
         pass

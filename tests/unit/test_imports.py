@@ -97,22 +97,22 @@ def test_the_modules_make_no_circle():
     assert resolved == {}
 
 
+def loaded_by(code, *names):
+    """Which of the modules are there after the code ran in a fresh process."""
+    asked = f"import sys; {code}; print([m for m in {names} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("module", ["millpond", "millpond.testing"])
 def test_importing_loads_neither_pyspark_nor_pandas(module):
-    code = f"import sys, {module}; print([m for m in ('pyspark', 'pandas', 'py4j') if m in sys.modules])"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
+    assert loaded_by(f"import {module}", "pyspark", "pandas", "py4j") == "[]"
 
 
 def test_running_locally_loads_no_pyspark():
     code = (
-        "import sys; from millpond.testing import *; "
-        "run_local(frame().group_by(lambda v: v, name='k').apply(lambda v, s: v, stateful=True), [1]); "
-        "print([m for m in ('pyspark', 'py4j') if m in sys.modules])"
+        "from millpond.testing import *; sdf = frame().group_by(str); "
+        "run_local(sdf.apply(lambda value, state: value, stateful=True), [1])"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
+    assert loaded_by(code, "pyspark", "py4j") == "[]"

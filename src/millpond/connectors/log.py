@@ -75,8 +75,7 @@ class Partition:
             )
             raise TopicError(msg)
         for first in self._segments(start, end):
-            with pa.memory_map(str(self._file(first))) as source:
-                reader = pa.ipc.open_file(source)
+            with _opened(self._file(first)) as reader:
                 position = first
                 for i in range(reader.num_record_batches):
                     batch = reader.get_batch(i)
@@ -110,6 +109,8 @@ class Partition:
 
     def _segments(self, start: int, end: int) -> list[int]:
         starts = self._starts or []
+        if not starts:
+            return []
         return [
             first
             for first, following in zip(starts, [*starts[1:], self._end], strict=True)
@@ -119,8 +120,8 @@ class Partition:
     def _writers(self) -> dict[str, int]:
         if not self._starts:
             return {}
-        with pa.memory_map(str(self._file(self._starts[-1]))) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata or {}
+        with _opened(self._file(self._starts[-1])) as reader:
+            metadata = reader.schema.metadata or {}
         return dict(json.loads(metadata.get(b"writers", b"{}")))
 
     def _file(self, first: int) -> Path:
@@ -231,10 +232,16 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _rows(file: Path) -> int:
+    with _opened(file) as reader:
+        return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a segment; damage that shows here, or while it is read, names the file."""
     try:
         with pa.memory_map(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+            yield pa.ipc.open_file(source)
     except pa.ArrowInvalid as error:
         msg = f"segment {file} is damaged: {error}.\nFix: restore the file from a copy."
         raise TopicError(msg) from error

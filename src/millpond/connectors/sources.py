@@ -157,7 +157,7 @@ def _triple(item: Any, now_ms: int) -> tuple[Any, Any, int]:
         return item[0], item[1], now_ms
     if type(item) is tuple and len(item) == 3:
         timestamp = item[2]
-        if type(timestamp) is not int:
+        if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
             msg = (
                 f"a record's timestamp must be an int (milliseconds), got {shown(timestamp)}.\n"
                 "Fix: int(moment.timestamp() * 1000)."
@@ -180,9 +180,10 @@ class Spool:
         self._items = self._behind_taken()
 
     def _behind_taken(self) -> Iterator[Any]:
-        skipped, is_at_border = 0, self.taken > 0
+        taken = self.taken  # as it was at the start: it grows while items are taken
+        skipped, is_at_border = 0, taken > 0
         for item in self._source.items:
-            if skipped < self.taken:
+            if skipped < taken:
                 skipped += not isinstance(item, Mark)
             elif is_at_border and isinstance(item, Mark):
                 continue  # it had its effect in the run that ended here
@@ -277,7 +278,7 @@ def _now_ms() -> int:
 
 # --- folders of files -----------------------------------------------------------------------
 
-_FORMATS = {"json": "*.json*", "csv": "*.csv", "parquet": "*.parquet"}
+_FORMATS = {"json": ("*.json", "*.jsonl"), "csv": ("*.csv",), "parquet": ("*.parquet",)}
 
 
 @dataclass(frozen=True)
@@ -387,7 +388,8 @@ class FileReader:
     def _refresh(self) -> list[str]:
         known = self._files()
         path = Path(self.path)
-        found = [path] if path.is_file() else sorted(path.glob(_FORMATS[self.source.format]))
+        patterns = _FORMATS[self.source.format]
+        found = [path] if path.is_file() else sorted(f for p in patterns for f in path.glob(p))
         new = [str(file) for file in found if str(file) not in set(known)]
         if new:
             Path(self.listing).parent.mkdir(parents=True, exist_ok=True)

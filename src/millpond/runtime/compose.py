@@ -44,7 +44,7 @@ class Composer:
         """Return the function that hands on what a step gives."""
         sinks = [emitter.push() for emitter in self._emitters(step)]
         nexts = [self.push(child) for child in self._children(step)]
-        return fan_out(sinks, nexts)
+        return fan_out(sinks, nexts, step)
 
     def push(self, step: Step) -> Push:
         """Return the function of a step and all that follows it in the stage."""
@@ -67,7 +67,7 @@ class Composer:
         return give
 
 
-def fan_out(sinks: list[Push], nexts: list[Push]) -> Push:
+def fan_out(sinks: list[Push], nexts: list[Push], step: Step) -> Push:
     """Emitters encode at once, so they share the value; each branch but the last gets a copy."""
     pushes = [*sinks, *nexts]
     if len(pushes) == 1:
@@ -80,7 +80,11 @@ def fan_out(sinks: list[Push], nexts: list[Push]) -> Push:
         for sink in sinks:
             sink(value, key, timestamp, headers)
         for branch in copied:
-            branch(copy_value(value), key, timestamp, headers)
+            try:
+                copy = copy_value(value)
+            except Exception as error:
+                raise StepFailure(step, error) from error
+            branch(copy, key, timestamp, headers)
         last(value, key, timestamp, headers)
 
     return give_all
@@ -265,7 +269,7 @@ def _emit(add: Push, give: Push) -> Push:
 
 def checked_timestamp(moment: Any, what: str) -> int:
     """Return a timestamp that is an int, or say what is wrong."""
-    if type(moment) is int:
+    if type(moment) is int and -(2**63) <= moment < 2**63:
         return moment
     msg = (
         f"{what} must give an int of milliseconds, got {shown(moment)}.\n"

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from millpond.connectors import inflight
-from millpond.connectors.headers import encode_headers
+from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.serde import BytesDeserializer, BytesSerializer
 from millpond.connectors.topic import Topic
 from millpond.errors import Failure
@@ -187,9 +187,11 @@ class DeadLetters:
             "partition": str(failure.partition),
             "offset": str(failure.offset),
         }
-        self._headers.append(
-            encode_headers([(f"millpond.{n}", _text(t)) for n, t in facts.items()])
-        )
+        own = None
+        if "headers" in entered.schema.names:
+            own = decode_headers(entered.column("headers")[index].as_py())
+        added = [(f"millpond.{name}", _text(text)) for name, text in facts.items()]
+        self._headers.append(encode_headers([*(own or []), *added]))
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the dead letters, and begin anew."""

@@ -51,6 +51,8 @@ class BatchReport:
     stages: dict[int, StageCounts] = field(default_factory=lambda: defaultdict(StageCounts))
     outputs: int = 0
     """Records that reached the end of a frame."""
+    seconds: float = 0.0
+    """From the first task to the last output, before the commit."""
     keys: dict[tuple[str, int], int] = field(default_factory=dict)
     """Keys in state of each (scope, key group) that the batch touched."""
 

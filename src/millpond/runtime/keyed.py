@@ -36,6 +36,8 @@ def _run_mixed(
     runner: StageRunner, batches: dict[int, list[pa.RecordBatch]], store: Store, group: int
 ) -> Iterator[Row]:
     """Records that came by several edges run in one order, each read in its own way."""
+    # The sort is stable: of records of one origin, those of the lower edge come first.
+    batches = dict(sorted(batches.items()))
     whole = concat([batch for parts in batches.values() for batch in parts])
     edges = [e for e, parts in batches.items() for part in parts for _ in range(part.num_rows)]
     numbered = whole.append_column("edge", pa.array(edges, pa.int32()))

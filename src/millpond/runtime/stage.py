@@ -141,7 +141,7 @@ class StageRunner:
             edge.after,
             raw.value_deserializer if raw else inflight.decode,
             key.key_deserializer if key else self._settings.codec.decode,
-            fan_out([], [composer.push(step) for step in edge.enter]),
+            fan_out([], [composer.push(step) for step in edge.enter], edge.after),
             is_raw_value=raw is not None and raw.kind == "topic",
             is_raw_key=key is not None and key.kind == "topic",
         )
@@ -328,7 +328,7 @@ class StageRunner:
             partition=context.partition,
             offset=context.offset,
             key=shown(key),
-            error=f"{type(error).__name__}: {error}",
+            error=_error_text(error),
             traceback="".join(_users_part(frames)),
             exception=pickled,
         )
@@ -374,6 +374,13 @@ def _with_timestamp(read: Read, push: Push) -> Push:
 
 
 _IN_PLACE = ("write", "print", "sink")
+
+
+def _error_text(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _users_part(frames: list[str]) -> list[str]:

@@ -195,7 +195,9 @@ class SparkRun:
         self._delivery.deliver(gathered)
         self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
-        self._meter.batch(gathered.report, time.monotonic() - began)
+        gathered.report.seconds = time.monotonic() - began
+        self._app.reports.append(gathered.report)
+        self._meter.batch(gathered.report)
         self._save_keys(batch_id)
 
     def _crash_where_marked(self, read: int) -> None:

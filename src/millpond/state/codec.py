@@ -30,7 +30,7 @@ ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 
 _TUPLE, _SET, _FROZENSET, _PAIRS, _BIGINT = 10, 11, 12, 13, 14
 _DATETIME, _DATE, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 20, 21, 22, 23, 24, 25
-_ENUM, _DATACLASS, _STRUCT = 30, 31, 32
+_ENUM, _DATACLASS, _STRUCT, _FLAG = 30, 31, 32, 33
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -155,6 +155,8 @@ class Codec:
 
     def _pack_registered(self, kind: type, name: str, value: Any) -> Ext:
         if issubclass(kind, enum.Enum):
+            if issubclass(kind, enum.Flag):  # a combination has no name of its own
+                return self._ext(_FLAG, [name, self._pack(value.value)])
             return self._ext(_ENUM, [name, value.name])
         if issubclass(kind, msgspec.Struct):
             fields: Iterable[str] = kind.__struct_fields__
@@ -176,7 +178,7 @@ class Codec:
         plain = _UNPACKERS.get(code)
         if plain is not None:
             return plain(content)
-        if code in (_ENUM, _DATACLASS, _STRUCT):
+        if code in (_ENUM, _DATACLASS, _STRUCT, _FLAG):
             return self._unpack_registered(code, *content)
         msg = (
             f"state holds a value of kind {code}, which this version of Millpond does not know.\n"
@@ -194,12 +196,22 @@ class Codec:
             raise ValueTypeError(msg)
         if code == _ENUM:
             return kind[content]
+        if code == _FLAG:
+            return kind(content)
         if code == _STRUCT:
-            return msgspec.convert(content, kind) if not content else kind(**content)
+            return _struct(kind, content)
         value = kind.__new__(kind)  # as it was: not through __init__, which may compute
         for key, item in content.items():
             object.__setattr__(value, key, item)
         return value
+
+
+def _struct(kind: Any, content: dict[str, Any]) -> Any:
+    value = kind(**content)
+    if hasattr(kind, "__post_init__"):  # it may have computed: the fields are put back
+        for key, item in content.items():
+            msgspec.structs.force_setattr(value, key, item)
+    return value
 
 
 def _type_name(kind: type) -> str:
@@ -238,8 +250,9 @@ def _pack_zone(value: datetime | time) -> Any:
     if type(zone) is ZoneInfo and zone.key is not None:
         return zone.key
     if type(zone) is timezone:
-        offset = zone.utcoffset(None)
-        return [offset.days, offset.seconds, offset.microseconds]
+        offset, name = zone.utcoffset(None), zone.tzname(None)
+        packed = [offset.days, offset.seconds, offset.microseconds]
+        return packed if name == timezone(offset).tzname(None) else [*packed, name]
     msg = (
         f"state cannot keep a time with the time zone {shown(zone)}.\n"
         "Fix: use datetime.timezone or zoneinfo.ZoneInfo, or convert to UTC."
@@ -258,7 +271,7 @@ def _pack_time(value: time) -> list[Any]:
 def _zone(packed: Any) -> Any:
     if isinstance(packed, str):
         return ZoneInfo(packed)
-    return None if packed is None else timezone(timedelta(*packed))
+    return None if packed is None else timezone(timedelta(*packed[:3]), *packed[3:])
 
 
 _UNPACKERS: dict[int, Callable[[Any], Any]] = {

@@ -244,7 +244,7 @@ def _references(entries: dict[bytes | None, Any]) -> Iterator[bytes]:
 
 
 def _read(blob: bytes, what: str) -> Any:
-    if blob[0] != FORMAT:
+    if blob and blob[0] != FORMAT:
         msg = (
             f"a {what} of the state has format {blob[0]}; this version of Millpond reads format "
             f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."

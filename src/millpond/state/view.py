@@ -42,7 +42,8 @@ class KeyScope:
         self.entry: Entry | None = None
         self.place: list[Any] = []
         self.places: dict[bytes | None, list[Any]] = {}
-        self.journal: list[tuple[Entry, str | bytes, Any]] | None = [] if undo else None
+        self.journal: list[tuple[Entry, Any, Any]] | None = [] if undo else None
+        """(entry, name, value before); for a delete all names, because their order counts."""
 
     def open(self, pages: Pages) -> None:
         """Look at another group, or at the same one after its pages were written."""
@@ -72,7 +73,7 @@ class KeyScope:
         entry = self.entry
         if entry is not None and name in entry:
             if self.journal is not None:
-                self.journal.append((entry, name, entry[name]))
+                self.journal.append((entry, tuple(entry), entry[name]))
             del entry[name]
             self.page.is_changed = True
 
@@ -80,7 +81,9 @@ class KeyScope:
         """Take back every write since `keep`, newest first."""
         while self.journal:
             entry, name, before = self.journal.pop()
-            if before is _MISSING:
+            if type(name) is tuple:  # names as they were before one was deleted
+                entry.update({other: entry.pop(other, before) for other in name})
+            elif before is _MISSING:
                 entry.pop(name, None)
             else:
                 entry[name] = before

@@ -201,7 +201,8 @@ from millpond.connectors.log import SEGMENT, Log
 log = Log(sys.argv[1])
 log.create("clicks", 2)
 for i in range(30):
-    row = {"key": [None], "value": [sys.argv[2].encode() + b"%d" % i], "timestamp": [i], "headers": [None]}
+    value = sys.argv[2].encode() + b"%d" % i
+    row = {"key": [None], "value": [value], "timestamp": [i], "headers": [None]}
     log.append("clicks", 0, pa.table(row, SEGMENT))
 """
 

@@ -48,6 +48,7 @@ class Group:
     def reload(self):
         self.scope = KeyScope(Codec(), undo=False)
         self.pages = Pages(self.store, self.scope.codec, self.groups)
+        self.scope.open(self.pages)
         self.state = State(self.scope)
 
     def flush(self):
@@ -55,19 +56,19 @@ class Group:
         self.reload()
 
     def set(self, key, name, value):
-        self.scope.bind(self.pages, key)
+        self.scope.bind(key)
         self.state.set(name, value)
         self.model.setdefault(key, {})[name] = value
 
     def delete(self, key, name):
-        self.scope.bind(self.pages, key)
+        self.scope.bind(key)
         self.state.delete(name)
         self.model.get(key, {}).pop(name, None)
 
     def content(self):
         found = {}
         for key, _ in list(self.pages.scan()):
-            self.scope.bind(self.pages, key)
+            self.scope.bind(key)
             found[key] = {name: self.state.get(name) for name in self.state}
         return found
 
@@ -77,14 +78,19 @@ class Group:
 
 actions = st.lists(
     st.one_of(
-        st.tuples(st.just("set"), st.sampled_from(KEYS), st.sampled_from(NAMES), st.sampled_from(SIZES),
-                  st.sampled_from([bytes, str, list])),
+        st.tuples(
+            st.just("set"),
+            st.sampled_from(KEYS),
+            st.sampled_from(NAMES),
+            st.sampled_from(SIZES),
+            st.sampled_from([bytes, str, list]),
+        ),
         st.tuples(st.just("delete"), st.sampled_from(KEYS), st.sampled_from(NAMES)),
         st.tuples(st.just("read"), st.sampled_from(KEYS)),
         st.tuples(st.just("flush")),
     ),
     max_size=60,
-)  # fmt: skip
+)
 
 
 def made(kind, size):
@@ -99,7 +105,7 @@ def perform(group, action):
     elif verb == "delete":
         group.delete(*rest)
     elif verb == "read":
-        group.scope.bind(group.pages, rest[0])
+        group.scope.bind(rest[0])
         assert {n: group.state.get(n) for n in group.state} == group.model.get(rest[0], {})
     else:
         group.flush()
@@ -208,7 +214,7 @@ def test_a_batch_that_changes_nothing_writes_nothing():
     group.flush()
     group.store.writes = 0
 
-    group.scope.bind(group.pages, b"a")
+    group.scope.bind(b"a")
     assert group.state.get("n") == 1
     group.pages.flush()
 
@@ -278,7 +284,7 @@ def test_large_values_of_a_large_key_survive_a_change_of_a_neighbour(small):
     group.set(b"other", "n", 1)
     group.flush()
     group.set(b"other", "n", 2)
-    group.scope.bind(group.pages, b"k")  # read, not changed
+    group.scope.bind(b"k")  # read, not changed
     group.flush()
 
     assert group.content() == group.expected()
@@ -336,7 +342,7 @@ def test_a_page_of_a_newer_format_is_refused():
 
     group.reload()
     with pytest.raises(StateError, match="format 2(.|\n)*Fix:"):
-        group.scope.bind(group.pages, b"a")
+        group.scope.bind(b"a")
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"\x01\xff\xff", b"\x01\x92"])
@@ -348,7 +354,7 @@ def test_a_damaged_page_is_refused(damage):
 
     group.reload()
     with pytest.raises(StateError, match="Fix:"):
-        group.scope.bind(group.pages, b"a")
+        group.scope.bind(b"a")
 
 
 def test_a_large_value_that_is_missing_is_refused(small):
@@ -358,7 +364,7 @@ def test_a_large_value_that_is_missing_is_refused(small):
     (blob_id,) = [b for b in group.store.blobs if b[:1] == b"v"]
     del group.store.blobs[blob_id]
 
-    group.scope.bind(group.pages, b"a")
+    group.scope.bind(b"a")
     with pytest.raises(StateError, match="missing from the state(.|\n)*Fix:"):
         group.state.get("v")
 

@@ -10,7 +10,8 @@ from millpond.state.view import KeyScope, State
 @pytest.fixture
 def scope():
     scope = KeyScope(Codec(), undo=True)
-    scope.bind(Pages(MemoryStore(), scope.codec, 1), b"key")
+    scope.open(Pages(MemoryStore(), scope.codec, 1))
+    scope.bind(b"key")
     return scope
 
 
@@ -197,7 +198,8 @@ def test_a_key_without_names_is_no_key(scope, state):
     state.set("a", 1)
     scope.keep()
     scope.pages.flush()
-    scope.bind(scope.pages, b"key")
+    scope.open(scope.pages)
+    scope.bind(b"key")
     state.delete("a")
     scope.pages.flush()
 
@@ -214,6 +216,7 @@ def test_the_state_shows_what_it_keeps(state):
 def test_ints_of_any_size_are_kept(scope, state, value):
     state.set("a", value)
     scope.pages.flush()
-    scope.bind(scope.pages, b"key")
+    scope.open(scope.pages)
+    scope.bind(b"key")
 
     assert state.get("a") == value

@@ -1,0 +1,57 @@
+"""The data of all benchmarks: JSON clicks of random users, as Parquet and as an embedded topic."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.connectors.log import SEGMENT, Log
+
+FILES = 16
+
+
+def tables(keys: int, records: int):
+    numbers = np.random.default_rng(0)
+    per_file = records // FILES
+    for i in range(FILES):
+        users, amounts = numbers.integers(0, keys, per_file), numbers.random(per_file)
+        values = [
+            b'{"user_id":"k%d","amount":%.6f,"event":"click"}' % pair
+            for pair in zip(users, amounts, strict=True)
+        ]
+        columns = {
+            "key": pa.array([b"k%d" % user for user in users], pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "timestamp": pa.array(np.arange(per_file) + i * per_file, pa.int64()),
+            "headers": pa.nulls(per_file, pa.binary()),
+        }
+        yield pa.table(columns, SEGMENT)
+
+
+def as_parquet(folder: Path, keys: int, records: int) -> Path:
+    target = folder / f"parquet-{keys}-{records}"
+    if not target.exists():
+        aside = target.with_suffix(".writing")
+        aside.mkdir(parents=True, exist_ok=True)
+        for i, table in enumerate(tables(keys, records)):
+            pq.write_table(table.select(["key", "value"]), aside / f"{i:04}.parquet")
+        aside.rename(target)
+    return target
+
+
+def as_topic(folder: Path, keys: int, records: int) -> Path:
+    target = folder / f"topics-{keys}-{records}"
+    if not target.exists():
+        aside = target.with_suffix(".writing")
+        shutil.rmtree(aside, ignore_errors=True)
+        log = Log(aside)
+        log.create("clicks", 1)
+        for table in tables(keys, records):
+            log.append("clicks", 0, table)
+        aside.rename(target)
+    shutil.rmtree(target / "totals", ignore_errors=True)
+    return target

@@ -1,0 +1,68 @@
+"""`make bench`: Millpond beside PySpark's guide, in one run, and the cost of a growing state.
+
+Each case runs in a process of its own, one after the other. Timings on a shared machine are
+noisy; read the ratios.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+console = Console()
+
+
+def run(program: str, *arguments: object) -> dict:
+    command = [sys.executable, str(HERE / program), *map(str, arguments)]
+    console.print(f"[dim]{program} {' '.join(map(str, arguments[1:]))} ...")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def throughput(folder: Path) -> None:
+    table = Table(title="Running count per key, JSON in and out (records/s: all / best batch)")
+    for column in ("keys", "transformWithState, a group per key", "Millpond", "ratio: all / best"):
+        table.add_column(column)
+    for keys, raw_records, records in (
+        (10_000, 1_000_000, 4_000_000),
+        (1_000_000, 400_000, 4_000_000),
+    ):
+        raw = run("raw_pyspark.py", folder, keys, raw_records)
+        ours = run("millpond_count.py", folder, keys, records)
+        table.add_row(
+            f"{keys:,}",
+            f"{raw['all']:,.0f} / {raw['best']:,.0f}",
+            f"{ours['all']:,.0f} / {ours['best']:,.0f}",
+            f"{ours['all'] / raw['all']:.1f} / {ours['best'] / raw['best']:.1f}",
+        )
+    console.print(table)
+
+
+def growth(folder: Path) -> None:
+    table = Table("keys in state", "median batch of 1,000 keys", "ratio", title="A growing state")
+    first = None
+    for keys in (10_000, 1_000_000):
+        found = run("growth.py", folder, keys)
+        first = first or found["median_ms"]
+        cost = found["median_ms"]
+        table.add_row(f"{found['keys']:,}", f"{cost:,.0f} ms", f"{cost / first:.2f}")
+    console.print(table)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        throughput(Path(name))
+        growth(Path(name))
+
+
+if __name__ == "__main__":
+    main()
