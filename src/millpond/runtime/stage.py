@@ -207,12 +207,14 @@ class StageRunner:
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
         marks: list[int] = []
         dead = fresh_bytes = 0
+        origin.path = None
         for index, (raw, key_bytes, key, timestamp, headers) in enumerate(
             self._columns(entered, pages)
         ):
             entry = single or entries[index]
             origin.index = index
-            origin.path = paths[index] if paths else None
+            if paths:
+                origin.path = paths[index]
             if undo:
                 marks = [len(emitter) for emitter in self._emitters]
             try:
@@ -231,7 +233,8 @@ class StageRunner:
                     yield verdict
                     return
                 dead += verdict
-            scope.keep()
+            if undo:
+                scope.keep()
             if not index & 255 and index:
                 fresh_bytes += self._recent_bytes()
                 if fresh_bytes > _CHUNK_BYTES:
@@ -340,6 +343,7 @@ class StageRunner:
         if not self._settings.undo:
             return self._failure(failure, entered, entry)
         self._scope.undo()
+        self._origin.path = None
         for emitter, mark in zip(self._emitters, marks, strict=True):
             emitter.cut_to(mark)
         callback = self._settings.on_processing_error

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.msgpack import Ext
 
 from millpond.errors import ValueTypeError, shown
-from millpond.state.codec import ATOMS, Codec
+from millpond.state.codec import Codec
 from millpond.state.layout import CONTAINER, LARGE_BYTES, LARGE_VALUE, Entry, Page, Pages
 from millpond.state.store import Store
 
@@ -27,6 +27,9 @@ _MARK = "\x1f"
 _BYTE_MARK = b"\xc1"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MISSING = object()
+
+# Names whose stored form is remembered; the number only bounds memory.
+_REMEMBERED = 1_000
 
 
 class KeyScope:
@@ -100,10 +103,11 @@ class State:
     Values go in and come out as copies: changing one without `set` changes nothing.
     """
 
-    __slots__ = ("_byte_prefix", "_prefix", "_scope")
+    __slots__ = ("_byte_prefix", "_names", "_prefix", "_scope")
 
     def __init__(self, scope: KeyScope, store: str = DEFAULT_STORE) -> None:
         self._scope = scope
+        self._names: dict[str, str] = {}
         is_default = store == DEFAULT_STORE
         self._prefix = "" if is_default else f"{_MARK}{store}{_MARK}"
         self._byte_prefix = b"" if is_default else _BYTE_MARK + f"{store}{_MARK}".encode()
@@ -113,9 +117,8 @@ class State:
         entry = self._scope.entry
         if entry is None:
             return default
-        if type(key) is not str or self._prefix or key[:1] == _MARK:
-            key = self._name(key)
-        value = entry.get(key, _MISSING)
+        name = self._names.get(key) if type(key) is str else None
+        value = entry.get(name if name is not None else self._name(key), _MISSING)
         if value is _MISSING:
             return default
         return self._out(value) if type(value) is Ext else value
@@ -127,18 +130,13 @@ class State:
             ValueTypeError: for a value of a type that state cannot keep; nothing has changed.
         """
         kind = type(value)
-        if kind not in ATOMS or (kind is int and not _INT_MIN <= value <= _INT_MAX):
-            value = Ext(CONTAINER, self._scope.codec.encode(value))
-            self._note_size(len(value.data))
-        elif kind is str:
-            if not value.isascii():
-                self._scope.codec.encode(value)
-            self._note_size(len(value))
-        elif kind is bytes:
-            self._note_size(len(value))
-        if type(key) is not str or self._prefix or key[:1] == _MARK or not key.isascii():
-            key = self._name(key)
-        self._scope.put(key, value)
+        if kind is int:
+            if not _INT_MIN <= value <= _INT_MAX:
+                value = Ext(CONTAINER, self._scope.codec.encode(value))
+        elif kind is not float and kind is not bool and value is not None:
+            value = self._in(value)
+        name = self._names.get(key) if type(key) is str else None
+        self._scope.put(name if name is not None else self._name(key), value)
 
     def delete(self, key: Any) -> None:
         """Forget a name; no error where it is not there."""
@@ -204,20 +202,33 @@ class State:
             return self._out(stored) if type(stored) is Ext else stored
         return self._scope.codec.decode(bytes(value.data))
 
-    def _note_size(self, size: int) -> None:
+    def _in(self, value: Any) -> Any:
+        """Return the stored form of a value: text and bytes as they are, the rest encoded."""
+        if type(value) is bytes:
+            size = len(value)
+        elif type(value) is str:
+            size = len(value) if value.isascii() else len(self._scope.codec.encode(value))
+        else:
+            value = Ext(CONTAINER, self._scope.codec.encode(value))
+            size = len(value.data)
         if size > LARGE_BYTES:
             # The page exists before the entry does, so the mark is never lost.
             self._scope.page.has_large = True
+        return value
 
     def _name(self, key: Any) -> str | bytes:
-        if type(key) is str:
-            if not key.isascii():
-                self._scope.codec.encode(key)
-            if self._prefix:
-                return self._prefix + key
-            return key if key[:1] != _MARK else f"{_MARK}{_MARK}{key}"
-        # Any other name (a number, a tuple) is its encoding, so 1, True and "1" stay apart.
-        return self._byte_prefix + self._scope.codec.encode(key)
+        """Return the stored form of a name; those of text are remembered."""
+        if type(key) is not str:
+            # A number or a tuple is its encoding, so 1, True and "1" stay apart.
+            return self._byte_prefix + self._scope.codec.encode(key)
+        if not key.isascii():
+            self._scope.codec.encode(key)
+        name = self._prefix + key
+        if not self._prefix and key[:1] == _MARK:
+            name = f"{_MARK}{_MARK}{key}"
+        if len(self._names) < _REMEMBERED:
+            self._names[key] = name
+        return name
 
     def _own_name(self, name: str | bytes) -> Any:
         if isinstance(name, bytes):
