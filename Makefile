@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit spark bench clean
+.PHONY: help setup java demo test lint unit spark soak bench clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ unit: setup ## Tests without a JVM
 
 spark: setup java ## Tests on Spark
 	$(BIN)/pytest -q -m "spark or cluster" tests
+
+soak: setup java ## Kill a running program 25 times and compare with an undisturbed run
+	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/spark/test_kill.py
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python benchmarks/side_by_side.py
