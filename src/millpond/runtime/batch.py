@@ -7,6 +7,7 @@ message. `kind` says which edge or output they belong to and which optional colu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -128,13 +129,14 @@ def hash_keys(keys: pa.Array) -> Any:
 
 def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of each key group, in the order they came."""
-    group: Any = (hash_keys(batch.column(0)) % groups).astype(np.int32)
+    # 16 bits are sorted by radix, which is several times faster than what wider numbers get.
+    group: Any = (hash_keys(batch.column(0)) % groups).astype(np.int16)
     order = np.argsort(group, kind="stable")
     batch = batch.take(pa.array(order))
-    present, starts = np.unique(group[order], return_index=True)
-    bounds = [*starts.tolist(), batch.num_rows]
-    for number, low, high in zip(present.tolist(), bounds, bounds[1:], strict=False):
-        yield number, batch.slice(low, high - low)
+    bounds: list[int] = np.searchsorted(group[order], np.arange(groups + 1)).tolist()
+    for number, (low, high) in enumerate(pairwise(bounds)):
+        if high > low:
+            yield number, batch.slice(low, high - low)
 
 
 def edge_rows(

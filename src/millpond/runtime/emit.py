@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.serde import fast
 from millpond.record import Origin
 from millpond.runtime.batch import HEADERS, PATH, TOPIC, records_schema
 from millpond.steps.kinds import Step
@@ -32,26 +33,40 @@ class StepFailure(Exception):
 class Changes:
     """Which fields may differ from those of the record that entered the stage."""
 
-    __slots__ = ("headers", "key", "path", "timestamp", "topic", "value")
+    __slots__ = (
+        "checked_value",
+        "headers",
+        "key",
+        "path",
+        "timestamp",
+        "topic",
+        "value",
+        "with_key",
+    )
 
     def __init__(
         self,
-        value: Callable[[Any, Any], bytes | None] | None = None,
+        value: Callable[[Any], bytes | None] | None = None,
         key: Callable[[Any, Any], bytes | None] | None = None,
         *,
         timestamp: bool = False,
         headers: Callable[[Any], bytes | None] | None = None,
         path: bool = False,
         topic: bool = False,
+        with_key: bool = False,
     ) -> None:
-        self.value = value
-        """Gives the bytes of the value from (value, key); None: as it came in."""
+        self.value = fast(value) if value else None
+        """Gives the bytes of a value that is not None; None: as it came in."""
+        self.checked_value = value
+        """The same with a better error, asked where the fast one failed."""
         self.key = key
         """Gives the bytes of the key from (value, key); None: as it came in."""
         self.timestamp = timestamp
         self.headers = headers
         self.path = path
         self.topic = topic
+        self.with_key = with_key
+        """Whether the pair (value, key) is what is encoded as the value."""
 
 
 class Emitter:
@@ -85,36 +100,43 @@ class Emitter:
 
     def push(self) -> Push:
         """Return the function that takes a record."""
-        changes, origin, step = self._changes, self._origin, self._step
+        changes, origin = self._changes, self._origin
         add_row, add_value, encode = self.rows.append, self.values.append, changes.value
         others = changes.key or changes.timestamp or changes.headers or changes.path
-        if others or changes.topic:
+        if others or changes.topic or changes.with_key:
             return self._push_all
         if encode is None:
             return lambda value, key, timestamp, headers: add_row(origin.index)
 
         def push_value(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             try:
-                data = encode(value, key)
+                add_value(None if value is None else encode(value))
             except Exception as error:
-                raise StepFailure(step, error) from error
-            add_value(data)
+                raise self._failure(value, error) from error
             add_row(origin.index)
 
         return push_value
 
     def _push_all(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
-        self.add(value, key, timestamp, headers, "")
+        self.add((value, key) if self._changes.with_key else value, key, timestamp, headers, "")
+
+    def _failure(self, value: Any, error: Exception) -> StepFailure:
+        try:
+            if self._changes.checked_value:
+                self._changes.checked_value(value)
+        except Exception as better:
+            error = better
+        return StepFailure(self._step, error)
 
     def add(self, value: Any, key: Any, timestamp: int, headers: Any, topic: str) -> None:
         """Take a record, encoding every field before any is added."""
         changes = self._changes
         try:
-            value_bytes = changes.value(value, key) if changes.value else None
+            value_bytes = changes.value(value) if changes.value and value is not None else None
             key_bytes = changes.key(value, key) if changes.key else None
             header_bytes = changes.headers(headers) if changes.headers else None
         except Exception as error:
-            raise StepFailure(self._step, error) from error
+            raise self._failure(value, error) from error
         self.rows.append(self._origin.index)
         if changes.value:
             self.values.append(value_bytes)

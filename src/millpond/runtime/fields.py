@@ -42,7 +42,7 @@ def needs_metadata(plan: Plan, stage: Stage) -> bool:
 
 def edge_changes(plan: Plan, stage: Stage, edge: Edge, codec: Codec) -> Changes:
     """Return what changes on the way to another stage."""
-    value = None if edge.raw_of is not None else _in_flight
+    value = None if edge.raw_of is not None else inflight.encode
     key = None if edge.raw_key_of is not None else _typed_key(codec)
     return _with_path(plan, stage, edge.after, value, key)
 
@@ -56,11 +56,11 @@ def output_changes(plan: Plan, stage: Stage, output: Output) -> Changes:
         return _with_path(plan, stage, step, _written_value(step), key, topic=step.topic is None)
     if output.kind == "count":
         return Changes()
-    return _with_path(plan, stage, step, _value_and_key, None)
+    return _with_path(plan, stage, step, inflight.encode, None, with_key=True)
 
 
 def _with_path(
-    plan: Plan, stage: Stage, step: Step, value: Any, key: Any, *, topic: bool = False
+    plan: Plan, stage: Stage, step: Step, value: Any, key: Any, **options: bool
 ) -> Changes:
     kinds = {s.kind for s in _path(plan, stage, step) if isinstance(s, Map)}
     reads = [s for s in _path(plan, stage, step) if isinstance(s, Read)]
@@ -70,7 +70,7 @@ def _with_path(
         timestamp="timestamp" in kinds or any(r.source.timestamp_extractor for r in reads),
         headers=encode_headers if "headers" in kinds else None,
         path="expand" in kinds,
-        topic=topic,
+        **options,
     )
 
 
@@ -110,24 +110,15 @@ def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
     return all(isinstance(read.source.key_deserializer, BytesDeserializer) for read in reads)
 
 
-def _in_flight(value: Any, key: Any) -> bytes:
-    return inflight.encode(value)
-
-
-def _value_and_key(value: Any, key: Any) -> bytes:
-    return inflight.encode((value, key))
-
-
 def _typed_key(codec: Codec) -> Callable[[Any, Any], bytes | None]:
     encode = codec.encode
     return lambda value, key: None if key is None else encode(key)
 
 
-def _written_value(step: Write) -> Callable[[Any, Any], bytes | None]:
+def _written_value(step: Write) -> Callable[[Any], bytes | None]:
     if step.topic is None:
-        return lambda pair, key: None if pair[0] is None else pair[1].value_serializer(pair[0])
-    serialize = step.topic.value_serializer
-    return lambda value, key: None if value is None else serialize(value)
+        return lambda pair: None if pair[0] is None else pair[1].value_serializer(pair[0])
+    return step.topic.value_serializer
 
 
 def _written_key(step: Write) -> Callable[[Any, Any], bytes | None]:

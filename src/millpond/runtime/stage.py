@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
+from millpond.connectors.serde import fast
 from millpond.connectors.topic import TimestampType
 from millpond.errors import Failure, shown
 from millpond.plan.plan import Edge, Plan, Stage
@@ -198,12 +199,13 @@ class StageRunner:
         keys = None if pages is None else (self.stage.scope, group, pages.keys)
         yield self._report_row(entered.num_rows, int(seen.sum()), dead, outputs, keys)
 
-    def _loop(
+    def _loop(  # noqa: C901 - one loop on purpose: a call per record is what costs here
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
     ) -> Iterator[int | Failure]:
         """Push every record; yield the number of dead letters whenever output should leave."""
         origin, scope, undo = self._origin, self._scope, self._settings.undo
-        single = entries[0] if len(entries) == 1 else None
+        single, entry, places = len(entries) == 1, entries[0], scope.places
+        decode, push = fast(entry.decode_value), entry.push
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
         marks: list[int] = []
         dead = fresh_bytes = 0
@@ -211,7 +213,9 @@ class StageRunner:
         for index, (raw, key_bytes, key, timestamp, headers) in enumerate(
             self._columns(entered, pages)
         ):
-            entry = single or entries[index]
+            if not single:
+                entry = entries[index]
+                decode, push = fast(entry.decode_value), entry.push
             origin.index = index
             if paths:
                 origin.path = paths[index]
@@ -219,14 +223,14 @@ class StageRunner:
                 marks = [len(emitter) for emitter in self._emitters]
             try:
                 if pages is not None:
-                    scope.bind(key_bytes)
+                    scope.place = places.get(key_bytes) or scope.find(key_bytes)
                 try:
-                    value = None if raw is None else entry.decode_value(raw)
+                    value = None if raw is None else decode(raw)
                     if key is not None:
                         key = entry.decode_key(key)
                 except Exception as error:
-                    raise StepFailure(entry.read, error) from error
-                entry.push(value, key, timestamp, headers)
+                    raise self._unreadable(entry, raw, error) from error
+                push(value, key, timestamp, headers)
             except StepFailure as failure:
                 verdict = self._failed(failure, marks, entered, entry)
                 if isinstance(verdict, Failure):
@@ -267,7 +271,7 @@ class StageRunner:
 
     def _recent_bytes(self) -> int:
         recent = (emitter.values[-256:] for emitter in self._emitters)
-        return sum(len(value or b"") for values in recent for value in values)
+        return sum(sum(map(len, filter(None, values))) for values in recent)
 
     def _leaves(self) -> int:
         return sum(len(emitter) for output, emitter in self._outputs.items() if output.is_leaf)
@@ -335,6 +339,14 @@ class StageRunner:
             traceback="".join(_users_part(frames)),
             exception=pickled,
         )
+
+    def _unreadable(self, entry: Entry, raw: bytes | None, error: Exception) -> StepFailure:
+        try:
+            if raw is not None:
+                entry.decode_value(raw)
+        except Exception as better:
+            error = better
+        return StepFailure(entry.read, error)
 
     def _failed(
         self, failure: StepFailure, marks: list[int], entered: pa.RecordBatch, entry: Entry

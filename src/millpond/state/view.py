@@ -16,7 +16,7 @@ from millpond.state.codec import Codec
 from millpond.state.layout import CONTAINER, LARGE_BYTES, LARGE_VALUE, Entry, Page, Pages
 from millpond.state.store import Store
 
-__all__ = ["DEFAULT_STORE", "KeyScope", "State", "StateItem", "scan_items"]
+__all__ = ["DEFAULT_STORE", "KeyScope", "Place", "State", "StateItem", "scan_items"]
 
 DEFAULT_STORE = "default"
 
@@ -32,19 +32,28 @@ _MISSING = object()
 _REMEMBERED = 1_000
 
 
+class Place:
+    """Where the state of one key lies: its page, and its entry once it has one."""
+
+    __slots__ = ("entry", "key", "page")
+
+    def __init__(self, key: bytes | None, page: Page, entry: Entry | None) -> None:
+        self.key = key
+        self.page = page
+        self.entry = entry
+
+
 class KeyScope:
     """The key whose state is in view, shared by the states of all stores of a stage."""
 
-    __slots__ = ("codec", "entry", "journal", "key", "page", "pages", "place", "places")
+    __slots__ = ("codec", "journal", "pages", "place", "places")
 
     def __init__(self, codec: Codec, *, undo: bool) -> None:
         self.codec = codec
         self.pages: Pages
-        self.page: Page
-        self.key: bytes | None = None
-        self.entry: Entry | None = None
-        self.place: list[Any] = []
-        self.places: dict[bytes | None, list[Any]] = {}
+        self.place: Place
+        """The place in view; the loop over records sets it."""
+        self.places: dict[bytes | None, Place] = {}
         self.journal: list[tuple[Entry, Any, Any]] | None = [] if undo else None
         """(entry, name, value before); for a delete all names, because their order counts."""
 
@@ -53,32 +62,33 @@ class KeyScope:
         self.pages = pages
         self.places = {}
 
+    def find(self, key: bytes | None) -> Place:
+        """Return the place of a key that `places` does not know yet."""
+        page = self.pages.page_of(key)
+        place = self.places[key] = Place(key, page, self.pages.entry(page, key))
+        return place
+
     def bind(self, key: bytes | None) -> None:
         """Bring the state of a key into view."""
-        place = self.places.get(key)
-        if place is None:
-            page = self.pages.page_of(key)
-            place = self.places[key] = [page, self.pages.entry(page, key)]
-        self.place = place
-        self.key = key
-        self.page, self.entry = place
+        self.place = self.places.get(key) or self.find(key)
 
     def put(self, name: str | bytes, value: Any) -> None:
-        entry = self.entry
+        place = self.place
+        entry = place.entry
         if entry is None:
-            entry = self.entry = self.place[1] = self.page.entries[self.key] = {}
+            entry = place.entry = place.page.entries[place.key] = {}
         if self.journal is not None:
             self.journal.append((entry, name, entry.get(name, _MISSING)))
         entry[name] = value
-        self.page.is_changed = True
+        place.page.is_changed = True
 
     def remove(self, name: str | bytes) -> None:
-        entry = self.entry
+        entry = self.place.entry
         if entry is not None and name in entry:
             if self.journal is not None:
                 self.journal.append((entry, tuple(entry), entry[name]))
             del entry[name]
-            self.page.is_changed = True
+            self.place.page.is_changed = True
 
     def undo(self) -> None:
         """Take back every write since `keep`, newest first."""
@@ -114,7 +124,7 @@ class State:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value kept under a name, or the default."""
-        entry = self._scope.entry
+        entry = self._scope.place.entry
         if entry is None:
             return default
         name = self._names.get(key) if type(key) is str else None
@@ -135,8 +145,16 @@ class State:
                 value = Ext(CONTAINER, self._scope.codec.encode(value))
         elif kind is not float and kind is not bool and value is not None:
             value = self._in(value)
-        name = self._names.get(key) if type(key) is str else None
-        self._scope.put(name if name is not None else self._name(key), value)
+        name: Any = self._names.get(key) if type(key) is str else None
+        if name is None:
+            name = self._name(key)
+        scope = self._scope
+        place = scope.place
+        if place.entry is None or scope.journal is not None:
+            scope.put(name, value)
+        else:  # the common case of `put`, without the call
+            place.entry[name] = value
+            place.page.is_changed = True
 
     def delete(self, key: Any) -> None:
         """Forget a name; no error where it is not there."""
@@ -144,7 +162,7 @@ class State:
 
     def exists(self, key: Any) -> bool:
         """Tell whether a value is kept under a name (it may be None)."""
-        entry = self._scope.entry
+        entry = self._scope.place.entry
         return entry is not None and self._name(key) in entry
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
@@ -167,7 +185,7 @@ class State:
 
     def keys(self) -> list[Any]:
         """Return the names this store keeps for the key, in the order they were first set."""
-        names = [self._own_name(name) for name in self._scope.entry or ()]
+        names = [self._own_name(name) for name in self._scope.place.entry or ()]
         return [name for name in names if name is not _MISSING]
 
     def __getitem__(self, key: Any) -> Any:
@@ -213,7 +231,7 @@ class State:
             size = len(value.data)
         if size > LARGE_BYTES:
             # The page exists before the entry does, so the mark is never lost.
-            self._scope.page.has_large = True
+            self._scope.place.page.has_large = True
         return value
 
     def _name(self, key: Any) -> str | bytes:
