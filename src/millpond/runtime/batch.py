@@ -133,7 +133,7 @@ def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.Recor
     group: Any = (hash_keys(batch.column(0)) % groups).astype(np.int16)
     order = np.argsort(group, kind="stable")
     batch = batch.take(pa.array(order))
-    bounds: list[int] = np.searchsorted(group[order], np.arange(groups + 1)).tolist()
+    bounds: Any = np.searchsorted(group[order], np.arange(groups + 1)).tolist()
     for number, (low, high) in enumerate(pairwise(bounds)):
         if high > low:
             yield number, batch.slice(low, high - low)
