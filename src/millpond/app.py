@@ -279,6 +279,13 @@ class Application:
         Raises:
             GroupInUseError: while an application of the group is running.
         """
+        foreign = [s for s in self.graph.sources.values() if isinstance(s, SparkSource)]
+        if foreign and not reset_offsets:
+            msg = (
+                f"the offsets of {foreign[0].name!r} are Spark's own and cannot be kept without "
+                "the state.\nFix: clear_state(reset_offsets=True), which starts over."
+            )
+            raise ConfigError(msg)
         directory = StateDirectory(self.config.state_dir, self.config.consumer_group)
         with directory.held("clear_state()"):
             directory.clear(reset_offsets=reset_offsets)

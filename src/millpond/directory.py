@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from millpond.connectors.log import durable_write
 from millpond.errors import ConfigError, GroupInUseError, StateError
@@ -45,6 +46,10 @@ class Manifest:
     start_offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     """Where each source of this generation began."""
     format: int = FORMAT
+    layer_of: dict[str, int] = field(default_factory=dict)
+    """The layer, so the Spark operator, that has the state of each key scope."""
+    id: str = ""
+    """Tells a group that was deleted and made anew from the one whose outputs topics have."""
 
 
 class StateDirectory:
@@ -121,8 +126,10 @@ class StateDirectory:
         """Return the manifest under which a plan may run, or refuse it."""
         manifest = self.load()
         if manifest is None:
-            manifest = Manifest(groups, partitions)
-        elif manifest.layers != plan.layers and self._has_batches(manifest):
+            manifest = Manifest(groups, partitions, id=uuid4().hex)
+        elif not self._has_batches(manifest):  # nothing was committed, so there is no state
+            manifest.stores, manifest.layer_of = {}, {}
+        elif manifest.layers != plan.layers:
             msg = (
                 f"the state of group {self.group!r} was written by a program with "
                 f"{manifest.layers} change(s) of key; this one has {plan.layers}.\n"
@@ -130,7 +137,9 @@ class StateDirectory:
             )
             raise StateError(msg)
         _check_names(manifest, plan, self.group)
+        _check_layers(manifest, plan, self.group)
         manifest.layers = plan.layers
+        manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
         for scope, stores in plan.stores().items():
             known = manifest.stores.setdefault(scope, [])
             known += [store for store in stores if store not in known]
@@ -164,14 +173,29 @@ class StateDirectory:
         if manifest is None:
             return
         old = self.generation(manifest)
-        start = {} if reset_offsets else self.committed_offsets(manifest)
-        if reset_offsets:
-            shutil.rmtree(self.sources, ignore_errors=True)
+        # A source that this generation did not read keeps the place it had before.
+        start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
         manifest.generation += 1
-        manifest.start_offsets = start
-        manifest.stores = {}
+        manifest.start_offsets = {} if reset_offsets else start
+        manifest.stores, manifest.layer_of = {}, {}
         self.save(manifest)
+        if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
+            shutil.rmtree(self.sources, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_layers(manifest: Manifest, plan: Plan, group: str) -> None:
+    """Refuse state that would be looked for in another Spark operator than has it."""
+    for stage in plan.stages:
+        if stage.stores and manifest.layer_of.get(stage.scope, stage.layer) != stage.layer:
+            msg = (
+                f"the state {stage.scope!r} of group {group!r} was kept behind "
+                f"{manifest.layer_of[stage.scope]} change(s) of key and is now behind "
+                f"{stage.layer}: it would not be found.\n"
+                "Fix: put the stateful step back where it was, or use another consumer_group, or "
+                "start without state: app.clear_state()."
+            )
+            raise StateError(msg)
 
 
 def _check_names(manifest: Manifest, plan: Plan, group: str) -> None:

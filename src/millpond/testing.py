@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Literal
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -131,6 +132,7 @@ class LocalEngine:
             self,
             self.dead_letter_topic,
             lambda value, pretty: self.printed.append(value),
+            stream=f"local/{uuid4().hex}",  # every engine counts its own batches
         )
         self._batch_id = 0
         self._inputs: dict[str, list[Any]] = {}

@@ -1008,3 +1008,20 @@ def test_one_topic_has_one_frame(app):
 def test_a_frame_needs_a_topic_or_a_source(app):
     with pytest.raises(ConfigError, match="a topic or a source"):
         app.dataframe()
+
+
+def test_numbers_and_arrays_of_numpy_move_on_as_they_are():
+    import numpy
+
+    values = run_local(frame().apply(lambda value: {"m": numpy.float64(value)}), [1.5])
+
+    assert type(values[0]["m"]) is numpy.float64
+    assert values == [{"m": 1.5}]
+
+
+@pytest.mark.parametrize("key", [{"a": 1}, {1, 2}, [1]])
+def test_a_key_that_is_not_hashable_is_refused(key):
+    counted = frame().group_by(lambda value: key, name="k").apply(lambda v, s: v, stateful=True)
+
+    with pytest.raises(StepError, match="must be hashable(.|\n)*Fix:"):
+        run_local(counted, [1])

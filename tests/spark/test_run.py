@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -12,7 +13,14 @@ from enum import Enum
 import pytest
 
 import millpond as mp
-from millpond.errors import ConfigError, GroupInUseError, SimulatedCrash, StateError, StepError
+from millpond.errors import (
+    ConfigError,
+    GroupInUseError,
+    SimulatedCrash,
+    StateError,
+    StepError,
+    TopicError,
+)
 from millpond.testing import CRASH, END
 
 pytestmark = pytest.mark.spark
@@ -277,6 +285,54 @@ def test_persistence_none_leaves_nothing_behind(make_app, tmp_path):
     assert app.run() == [1, 3]
     assert not (tmp_path / "state").exists()
     assert app.run() == [1, 3]
+
+
+def test_a_group_whose_state_was_deleted_writes_its_outputs_again(make_app, tmp_path):
+    app = make_app()
+    clicks = app.topic("clicks")
+    app.dataframe(clicks).apply(count, stateful=True).to_topic(app.topic("out"))
+    produce(app, clicks, [("a", 1), ("a", 1)])
+    app.run(drain=True)
+
+    shutil.rmtree(tmp_path / "state")
+    app.run(drain=True)
+
+    assert [record.value for record in app.get_consumer().read("out")] == [1, 2, 1, 2]
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_an_error_not_a_gap(make_app, tmp_path):
+    app = make_app()
+    clicks = app.topic("clicks")
+    app.dataframe(clicks)
+    produce(app, clicks, [("a", 1), ("a", 1)])
+    app.run(drain=True)
+    shutil.rmtree(tmp_path / "topics")
+
+    again = make_app()
+    produce(again, again.topic("clicks"), [("a", 1)])
+    again.dataframe(again.topic("clicks"))
+
+    with pytest.raises(TopicError, match="deleted and made anew(.|\n)*Fix:"):
+        again.run(drain=True)
+
+
+def test_a_slow_iterable_does_not_hold_up_what_came_or_the_stop(make_app):
+    app = make_app()
+
+    def slowly():
+        for i in range(1000):
+            yield i
+            time.sleep(0.05)
+
+    app.dataframe(source=slowly())
+    began = time.monotonic()
+
+    values = app.run(count=5)
+    rest = app.run(count=1)
+
+    assert time.monotonic() - began < 40
+    assert values == list(range(len(values)))
+    assert rest[0] == len(values)
 
 
 class Colour(Enum):

@@ -142,7 +142,7 @@ def test_the_manifest_of_format_1_is_read(directory):
 
 
 def test_a_renamed_group_by_is_refused(directory):
-    directory.admit(plan("user"), 8, 1)
+    commit(directory, directory.admit(plan("user"), 8, 1), 0, {})
 
     with pytest.raises(
         StateError, match="list/user/default(.|\n)*list/customer/default(.|\n)*Fix:"
@@ -151,21 +151,21 @@ def test_a_renamed_group_by_is_refused(directory):
 
 
 def test_a_renamed_stateful_map_is_refused(directory):
-    directory.admit(plan(folds=["sum"]), 8, 1)
+    commit(directory, directory.admit(plan(folds=["sum"]), 8, 1), 0, {})
 
     with pytest.raises(StateError, match="list/sum(.|\n)*list/total"):
         directory.admit(plan(folds=["total"]), 8, 1)
 
 
 def test_a_renamed_topic_is_refused(directory):
-    directory.admit(plan(source="clicks"), 8, 1)
+    commit(directory, directory.admit(plan(source="clicks"), 8, 1), 0, {})
 
     with pytest.raises(StateError, match="Was something renamed"):
         directory.admit(plan(source="views"), 8, 1)
 
 
 def test_a_refused_program_leaves_the_manifest_as_it_was(directory):
-    directory.admit(plan("user"), 8, 1)
+    commit(directory, directory.admit(plan("user"), 8, 1), 0, {})
     before = directory.load()
 
     with pytest.raises(StateError):
@@ -175,11 +175,33 @@ def test_a_refused_program_leaves_the_manifest_as_it_was(directory):
 
 
 def test_a_step_may_be_added_or_removed(directory):
-    directory.admit(plan(folds=["one"]), 8, 1)
+    commit(directory, directory.admit(plan(folds=["one"]), 8, 1), 0, {})
     directory.admit(plan(folds=["one", "two"]), 8, 1)
     directory.admit(plan(folds=["two"]), 8, 1)
 
     assert directory.load().stores == {"list": ["one", "two"]}
+
+
+def test_a_name_may_change_while_nothing_was_committed(directory):
+    directory.admit(plan("user"), 8, 1)
+
+    directory.admit(plan("customer"), 8, 1)
+
+    assert directory.load().stores == {"list/customer": ["default"]}
+
+
+def test_state_that_would_be_looked_for_in_another_operator_is_refused(directory):
+    def program(nested):
+        sdf = frame()
+        below = sdf.apply(keep, stateful=True)
+        below.group_by("a").apply(keep, stateful=True)
+        (below if nested else sdf).group_by("b").apply(keep, stateful=True)
+        return make_plan(sdf._graph)
+
+    commit(directory, directory.admit(program(nested=False), 8, 1), 0, {})
+
+    with pytest.raises(StateError, match="would not be found(.|\n)*Fix:"):
+        directory.admit(program(nested=True), 8, 1)
 
 
 def test_a_program_with_more_changes_of_key_is_refused_once_batches_were_committed(directory):

@@ -1,12 +1,11 @@
-"""Values on their way from one stage to the next, or to the driver: any Python object, fast.
+"""Values on their way from one stage to the next, or to the driver: any Python object.
 
-Never written to disk, so neither form needs a version. `marshal` is exact for the plain types
-and several times faster than pickle; it refuses everything else, which then goes by pickle.
+Never written to disk, so the form needs no version. Not `marshal`: it writes whatever has a
+buffer (bytearray, NumPy numbers and arrays) as plain bytes, without a word.
 """
 
 from __future__ import annotations
 
-import marshal
 import pickle
 from typing import Any
 
@@ -16,29 +15,20 @@ from millpond.errors import SerializationError, shown
 
 __all__ = ["copy_value", "decode", "encode", "pickled"]
 
-# No marshalled value begins with this byte, and every pickle of protocol 2 and up does.
-_PICKLE = b"\x80"
-
 
 def encode(value: Any) -> bytes:
     """Return the bytes of any value that can be pickled."""
-    try:
-        return marshal.dumps(value)
-    except ValueError:
-        return pickled(value)
+    return pickled(value)
 
 
 def decode(data: bytes) -> Any:
     """Return a fresh value from its bytes."""
-    return pickle.loads(data) if data[:1] == _PICKLE else marshal.loads(data)
+    return pickle.loads(data)
 
 
 def copy_value(value: Any) -> Any:
     """Return a copy of a value, deep enough that changing one never shows in the other."""
-    try:
-        return marshal.loads(marshal.dumps(value))
-    except ValueError:
-        return pickle.loads(pickled(value))
+    return pickle.loads(pickled(value))
 
 
 def pickled(value: Any) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,9 +48,14 @@ class Partition:
         self.path = path
         self._starts: list[int] | None = None
         self._end = 0
+        self._mutex = threading.Lock()  # the run's callback thread, producers and consumers share
 
     def end(self) -> int:
         """Return the offset of the next record to be appended."""
+        with self._mutex:
+            return self._look()
+
+    def _look(self) -> int:
         if self._starts is None:
             self._starts = sorted(int(file.stem) for file in self.path.glob("*.arrow"))
             if self._starts:
@@ -84,14 +90,29 @@ class Partition:
                         yield batch.slice(low - position, high - low)
                     position += batch.num_rows
 
+    def record_bytes(self, offset: int) -> int:
+        """Return about how many bytes a record takes from an offset on."""
+        for first in self._segments(offset, self.end()):
+            file = self._file(first)
+            return file.stat().st_size // max(1, _rows(file))
+        return 0
+
     def append(self, table: pa.Table, writer: str = "", batch: int = 0) -> bool:
         """Add records at the end; return False where the writer's batch is there already."""
         with locked(self.path / "lock"):
             end = self.end()
             writers = self._writers()
             if writer:
-                if writers.get(writer, -1) >= batch:
+                last = writers.get(writer, -1)
+                if last == batch:
                     return False
+                if last > batch:  # only the last batch is ever run again
+                    msg = (
+                        f"{self.path} has batch {last} of {writer!r}, which now writes batch "
+                        f"{batch}: its state directory was put back to an older copy.\n"
+                        "Fix: use the state directory that wrote the topic, or app.clear_state()."
+                    )
+                    raise TopicError(msg)
                 writers[writer] = batch
             if table.num_rows == 0:
                 return True
@@ -186,6 +207,10 @@ class Log:
     def end(self, topic: str, partition: int) -> int:
         """Return the offset of the next record of a partition."""
         return self._partition(topic, partition).end()
+
+    def record_bytes(self, topic: str, partition: int, offset: int) -> int:
+        """Return about how many bytes a record of a partition takes from an offset on."""
+        return self._partition(topic, partition).record_bytes(offset)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition from `start` up to, not including, `end`."""

@@ -79,6 +79,10 @@ class LogReader:
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         return self._log.read(self.topic, int(partition), start, end)
 
+    def record_bytes(self, partition: str, offset: int) -> int:
+        """Return about how many bytes a record takes from an offset on."""
+        return self._log.record_bytes(self.topic, int(partition), offset)
+
     def __getstate__(self) -> dict[str, str]:
         return {"path": self.path, "topic": self.topic}
 
@@ -120,6 +124,15 @@ class ListSource:
         self.items = items
         self.name = name
         self.codec = codec or Codec()
+        self._drawn = 0
+
+    def draw(self) -> Iterator[tuple[int, Any]]:
+        """Yield (number, item); an iterator that was drawn from before goes on with its numbers."""
+        if iter(self.items) is not self.items:
+            self._drawn = 0
+        for item in self.items:
+            self._drawn += not isinstance(item, Mark)
+            yield self._drawn, item
 
     @property
     def value_deserializer(self) -> Deserializer:
@@ -181,29 +194,32 @@ class Spool:
 
     def _behind_taken(self) -> Iterator[Any]:
         taken = self.taken  # as it was at the start: it grows while items are taken
-        skipped, is_at_border = 0, taken > 0
-        for item in self._source.items:
-            if skipped < taken:
-                skipped += not isinstance(item, Mark)
-            elif is_at_border and isinstance(item, Mark):
+        is_at_border = taken > 0
+        for number, item in self._source.draw():
+            if number < taken or (number == taken and not isinstance(item, Mark)):
+                continue
+            if is_at_border and isinstance(item, Mark):
                 continue  # it had its effect in the run that ended here
-            else:
-                is_at_border = False
-                yield item
+            is_at_border = False
+            yield item
 
-    def advance(self, limit: int, now_ms: int) -> int:
-        """Take up to `limit` items; return how many were taken."""
+    def advance(self, limit: int, now_ms: int, seconds: float = 0.2) -> int:
+        """Take up to `limit` items, or what comes within a while; return how many were taken."""
         items: list[Any] = []
-        while len(items) < limit and not self.is_done:
+        mark: Mark | None = None
+        until = time.monotonic() + seconds
+        while len(items) < limit and not self.is_done and time.monotonic() < until:
             item = next(self._items, END)
             if isinstance(item, Mark):
-                self.is_done = True
-                self.crash_at = self.taken + len(items) if item is CRASH else None
-            else:
-                items.append(item)
+                mark = item
+                break
+            items.append(item)
         if items:
             self._log.append(self._source.name, 0, self._source.table(items, now_ms))
             self.taken += len(items)
+        if mark is not None:
+            self.crash_at = self.taken if mark is CRASH else None
+            self.is_done = True
         return len(items)
 
 
@@ -347,6 +363,10 @@ class FileReader:
 
     def latest(self) -> Offsets:
         return {"files": len(self._refresh())}
+
+    def known(self) -> Offsets:
+        """Return the end as it was last seen; only one process may call `latest`."""
+        return {"files": len(self._files())}
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number in range(start, end):

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.errors import MillpondError
+
 __all__ = ["PACKED", "Row", "by_group", "concat", "in_order", "read_payload", "records_schema"]
 
 PACKED = "scope string, grp int, kind int, payload binary"
@@ -87,6 +89,12 @@ def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     schema = _SCHEMAS[flags]
     tables = [pa.Table.from_batches([_widened(batch, schema)]) for batch in batches]
     whole = pa.concat_tables(tables).combine_chunks().to_batches()
+    if len(whole) > 1:  # beyond 2 GiB Arrow makes several, and all but the first would be lost
+        msg = (
+            f"a batch holds more than 2 GiB for one key group or one output ({len(whole)} parts).\n"
+            "Fix: lower max_records_per_batch."
+        )
+        raise MillpondError(msg)
     return whole[0] if whole else pa.RecordBatch.from_pylist([], schema)
 
 

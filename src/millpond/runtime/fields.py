@@ -16,7 +16,7 @@ from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.serde import BytesDeserializer, BytesSerializer
 from millpond.connectors.topic import Topic
-from millpond.errors import Failure
+from millpond.errors import ConfigError, Failure, shown
 from millpond.plan.plan import Edge, Output, Plan, Stage
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.emit import Changes
@@ -112,7 +112,17 @@ def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
 
 def _typed_key(codec: Codec) -> Callable[[Any, Any], bytes | None]:
     encode = codec.encode
-    return lambda value, key: None if key is None else encode(key)
+
+    def typed_key(value: Any, key: Any) -> bytes | None:
+        if isinstance(key, dict | set | list):
+            msg = (
+                f"a key must be hashable, as in a dict; got {shown(key)}.\n"
+                "Fix: give a number, a text or a tuple."
+            )
+            raise ConfigError(msg)
+        return None if key is None else encode(key)
+
+    return typed_key
 
 
 def _written_value(step: Write) -> Callable[[Any], bytes | None]:
@@ -163,9 +173,9 @@ class DeadLetters:
         """Put a record aside: a producer's bytes as they are, anything else as JSON."""
         value, key = (entered.column(name)[index].as_py() for name in ("value", "key"))
         if value is not None and not entry.is_raw_value:
-            value = _json(entry.decode_value(value))
+            value = _readable(value, entry.decode_value, _json)
         if key is not None and not entry.is_raw_key:
-            key = plain_key(entry.decode_key(key))
+            key = _readable(key, entry.decode_key, plain_key)
         self._rows.append(index)
         self._values.append(value)
         self._keys.append(key)
@@ -208,6 +218,14 @@ class Readable(Protocol):
     def is_raw_value(self) -> bool: ...
     @property
     def is_raw_key(self) -> bool: ...
+
+
+def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:
+    """Return a field for people; bytes that cannot be read stay as they are."""
+    try:
+        return write(decode(data))
+    except Exception:
+        return data
 
 
 def _json(value: Any) -> bytes:

@@ -97,7 +97,7 @@ class Query:
             failure = self._query.exception()
         except Exception as error:
             failure = error
-        if failure is not None and not self._stopping.is_set():
+        if failure is not None and _StoppedError.__name__ not in str(failure):
             raise _engine_error(failure)
 
     def stop(self) -> None:

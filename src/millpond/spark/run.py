@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,8 @@ class SparkRun:
         self._limits = limits
         self._plan: Plan = make_plan(app.graph, collect=limits.collect)
         self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._feed_error: BaseException | None = None
         self._outputs = 0
         self._busy = time.monotonic()
         self._offsets_seen: dict[str, dict[str, int]] = {}
@@ -122,8 +124,12 @@ class SparkRun:
                 self._watch(query)
                 query.check()
             finally:
-                query.stop()
-                self._write_keys()
+                self._ended.set()
+                # Neither may hide what ended the run: the JVM may be gone, the disk full.
+                with suppress(Exception):
+                    query.stop()
+                with suppress(Exception):
+                    self._write_keys()
         return self._delivery.collected
 
     # --- before -----------------------------------------------------------------------------
@@ -150,13 +156,21 @@ class SparkRun:
                 self._readers[name] = settings.reader(spool)
             elif isinstance(settings, RateSource | FileSource):
                 self._readers[name] = settings.reader(spool)
-        self._feed(all_of_it=self._limits.drain)
+        self._feeder = threading.Thread(target=self._feed, name="millpond-feed", daemon=True)
+        self._feeder.start()
+        # A first piece of a list is ready when the query looks; a drain wants all of it.
+        self._feeder.join(None if self._limits.drain else 0.3)
 
     def _reader_settings(self, cores: int) -> ReaderSettings:
         config = self._app.config
-        starts = dict(self._manifest.start_offsets)
-        for name in self._spools:
-            starts.setdefault(name, {"0": 0})
+        starts = self._manifest.start_offsets
+        committed = self._directory.committed_offsets(self._manifest)
+        for name, reader in self._readers.items():
+            if name not in committed and name not in starts:
+                # Written down once: "latest" at a replay of the first batch is another place.
+                is_list = name in self._spools
+                starts[name] = {"0": 0} if is_list else reader.initial(config.auto_offset_reset)
+        self._directory.save(self._manifest)
         return ReaderSettings(
             readers=self._readers,
             starts=starts,
@@ -172,9 +186,7 @@ class SparkRun:
             app.log.create(topic.name, topic.config.num_partitions)
         partitions = {name: topic.config.num_partitions for name, topic in app.topics.items()}
         group = app.config.consumer_group
-        stream = f"{group}/{manifest.generation}"
-        if app.config.persistence == "none":
-            stream += f"/{self._directory.path}"  # every run is a stream of its own
+        stream = f"{group}/{manifest.id}/{manifest.generation}"
         writer = LogWriter(app.log, stream, partitions)
         return Delivery(
             self._plan,
@@ -214,7 +226,8 @@ class SparkRun:
     def _watch(self, query: Query) -> None:
         next_lag = 0.0
         while not query.wait(_LOOK):
-            self._feed()
+            if self._feed_error is not None:
+                raise self._feed_error
             now = time.monotonic()
             if now >= next_lag:
                 self._meter.lag(self._lag())
@@ -243,15 +256,19 @@ class SparkRun:
             for name, spool in self._spools.items()
         )
 
-    def _feed(self, *, all_of_it: bool = False) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        for name, spool in self._spools.items():
-            while not spool.is_done and spool.taken - self._position(name) < _AHEAD:
-                spool.advance(_AT_A_TIME, now_ms)
-                if not all_of_it:
-                    break
-            while all_of_it and not spool.is_done:
-                spool.advance(_AT_A_TIME, now_ms)
+    def _feed(self) -> None:
+        """Keep the spools of list sources ahead of the query; runs in a thread of its own."""
+        try:
+            while not self._ended.is_set() and not all(s.is_done for s in self._spools.values()):
+                taken = 0
+                for name, spool in self._spools.items():
+                    is_ahead = spool.taken - self._position(name) >= _AHEAD
+                    if not spool.is_done and (self._limits.drain or not is_ahead):
+                        taken += spool.advance(_AT_A_TIME, time.time_ns() // 1_000_000)
+                if not taken:
+                    self._ended.wait(_LOOK)
+        except BaseException as error:
+            self._feed_error = error
 
     def _position(self, source: str) -> int:
         committed = self._directory.committed_offsets(self._manifest)
@@ -264,7 +281,12 @@ class SparkRun:
         waiting = 0
         for name, reader in self._readers.items():
             done = committed.get(name, {})
-            ends = reader.latest_from(done) if hasattr(reader, "latest_from") else reader.latest()
+            if hasattr(reader, "known"):  # looking for files is the query's: it writes the list
+                ends = reader.known()
+            elif hasattr(reader, "latest_from"):
+                ends = reader.latest_from(done)
+            else:
+                ends = reader.latest()
             waiting += sum(max(0, end - done.get(p, 0)) for p, end in ends.items())
         return waiting
 

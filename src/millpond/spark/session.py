@@ -34,15 +34,15 @@ _SESSION = {
     # Outputs of a batch pass the driver; their size is bounded by max_records_per_batch.
     "spark.driver.maxResultSize": "0",
     "spark.driver.memory": "3g",
-    # Listening on the loopback address only; a cluster's own settings win.
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     # Without TCP between the JVM and its Python workers a state call is cheaper.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
 
 _LOCAL = {
+    # Listening on the loopback address only; on a cluster the workers must reach the driver.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
     # Workers are forked with their imports done.
     "spark.python.daemon.module": "millpond.spark.daemon",
 }

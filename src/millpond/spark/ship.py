@@ -6,10 +6,12 @@ value inside the functions; on a cluster the package itself is sent along.
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import cloudpickle
@@ -41,7 +43,14 @@ def send_package(session: SparkSession) -> None:
     if context.master.startswith("local"):
         return
     package = Path(__file__).parents[1]
+    # One archive per process: Spark refuses a second file of the same name at another path.
+    context.addPyFile(_archive(package))
+
+
+@cache
+def _archive(package: Path) -> str:
     folder = tempfile.mkdtemp(prefix="millpond-package-")
-    archive = Path(folder) / "millpond"
-    shutil.make_archive(str(archive), "zip", root_dir=package.parent, base_dir=package.name)
-    context.addPyFile(f"{archive}.zip")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return shutil.make_archive(
+        f"{folder}/millpond", "zip", root_dir=package.parent, base_dir=package.name
+    )

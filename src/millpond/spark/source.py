@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millpond.connectors.protocols import Offsets
+from millpond.errors import TopicError
 
 __all__ = ["FORMAT", "RANGES", "MillpondSource"]
 
@@ -30,6 +31,10 @@ RANGES = "source int, partition string, start long, end long"
 
 # Below this many records a batch is read by one task: a task costs more than they do.
 _SMALL_BATCH = 2_000
+
+# Bytes of records that a batch reads at most; below the 2 GiB of an Arrow column, with room for
+# what functions add to them.
+_BATCH_BYTES = 512 * 1024 * 1024
 
 All = dict[str, Offsets]
 
@@ -102,8 +107,19 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._final = self._final or ends
             ends = {name: self._final.get(name, ends[name]) for name in ends}
         if isinstance(limit, ReadMaxRows):
-            ends = _limited(begin, ends, limit.max_rows)
+            ends = _limited(begin, ends, min(limit.max_rows, self._most_by_size(begin, ends)))
         return {FORMAT: ends}
+
+    def _most_by_size(self, begin: All, ends: All) -> int:
+        """Return how many records of the largest kind that waits make a batch's bytes."""
+        sizes = [
+            self._settings.readers[name].record_bytes(partition, begin[name].get(partition, 0))
+            for name, offsets in ends.items()
+            if hasattr(self._settings.readers.get(name), "record_bytes")
+            for partition, end in offsets.items()
+            if end > begin[name].get(partition, 0)
+        ]
+        return max(1, _BATCH_BYTES // int(max([1, *sizes])))
 
     def _with_new_sources(self, begin: All) -> All:
         return {**{name: self._initial(name) for name in self._names if name not in begin}, **begin}
@@ -113,6 +129,14 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if hasattr(reader, "latest_from"):
             return reader.latest_from(begin)  # type: ignore[no-any-return]
         ends: Offsets = reader.latest()
+        for partition, end in ends.items():
+            if end < begin.get(partition, 0):
+                msg = (
+                    f"source {name!r}, partition {partition}, ends at {end}, but this group has "
+                    f"read it up to {begin[partition]}: was it deleted and made anew?\n"
+                    "Fix: start over with app.clear_state(reset_offsets=True)."
+                )
+                raise TopicError(msg)
         return {p: max(end, begin.get(p, 0)) for p, end in {**begin, **ends}.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:

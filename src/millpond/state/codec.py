@@ -63,8 +63,11 @@ class Codec:
             list: self._pack_list,
             dict: self._pack_dict,
             tuple: lambda v: self._ext(_TUPLE, self._pack_list(v)),
-            set: lambda v: self._ext(_SET, self._pack_list(v)),
-            frozenset: lambda v: self._ext(_FROZENSET, self._pack_list(v)),
+            # In one order: equal sets are one key, however they were made.
+            set: lambda v: self._ext(_SET, sorted(self._pack_list(v), key=self._encode)),
+            frozenset: lambda v: self._ext(
+                _FROZENSET, sorted(self._pack_list(v), key=self._encode)
+            ),
             datetime: lambda v: self._ext(_DATETIME, _pack_datetime(v)),
             date: lambda v: self._ext(_DATE, v.isoformat()),
             time: lambda v: self._ext(_TIME, _pack_time(v)),

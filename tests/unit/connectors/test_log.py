@@ -103,9 +103,15 @@ def test_a_batch_that_is_written_again_is_a_no_op(log):
     assert log.append("clicks", 0, table(b"b"), "app/1", 1)
 
     assert not log.append("clicks", 0, table(b"b"), "app/1", 1)
-    assert not log.append("clicks", 0, table(b"a"), "app/1", 0)
 
     assert values(log) == [b"a", b"b"]
+
+
+def test_a_writer_whose_state_was_put_back_is_refused(log):
+    log.append("clicks", 0, table(b"a"), "app/1", 1)
+
+    with pytest.raises(TopicError, match="put back to an older copy(.|\n)*Fix:"):
+        log.append("clicks", 0, table(b"a"), "app/1", 0)
 
 
 def test_a_batch_is_a_no_op_after_a_restart_too(log, tmp_path):
