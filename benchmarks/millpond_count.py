@@ -33,7 +33,7 @@ def main() -> None:
         state_dir=folder / "state",
         topics_dir=topics,
         auto_offset_reset="earliest",
-        max_records_per_batch=records // 4,
+        max_records_per_batch=1_000_000,
         loglevel=None,
     )
     clicks, totals = app.topic("clicks"), app.topic("totals")

@@ -237,7 +237,7 @@ class Application:
             metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
                 `_partition` and `_offset`.
         """
-        from millpond.spark.run import Limits, SparkRun
+        from millpond.spark.run import Limits, Program, SparkRun
 
         if timeout < 0 or count < 0:
             msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
@@ -250,7 +250,10 @@ class Application:
         with ExitStack() as stack:
             directory = self._directory(stack)
             stack.enter_context(directory.held("running"))
-            self._running = SparkRun(self, directory, limits)
+            program = Program(
+                self.config, self.graph, self.codec, self.log, self.topics, self.reports
+            )
+            self._running = SparkRun(program, directory, limits)
             try:
                 return self._running.run()  # type: ignore[no-any-return]
             finally:

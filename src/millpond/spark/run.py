@@ -11,14 +11,15 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS
+from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
 from millpond.connectors.clients import LogWriter
-from millpond.connectors.log import durable_write
+from millpond.connectors.log import Log, durable_write
 from millpond.connectors.sources import (
     FileSource,
     ListSource,
@@ -34,19 +35,18 @@ from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
 from millpond.runtime.batch import Row
 from millpond.runtime.deliver import Delivery
-from millpond.runtime.gather import gather
+from millpond.runtime.gather import BatchReport, gather
 from millpond.runtime.stage import Settings
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
 from millpond.spark.session import open_session
 from millpond.spark.ship import send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
+from millpond.state.codec import Codec
+from millpond.steps.graph import Graph
 from millpond.steps.kinds import Write
 
-if TYPE_CHECKING:
-    from millpond.app import Application
-
-__all__ = ["Limits", "SparkRun"]
+__all__ = ["Limits", "Program", "SparkRun"]
 
 # Items of a list that are spooled ahead of the query, and at a time.
 _AHEAD, _AT_A_TIME = 500_000, 50_000
@@ -55,6 +55,19 @@ _AHEAD, _AT_A_TIME = 500_000, 50_000
 _LOOK, _LAG = 0.05, 0.5
 
 logger = logging.getLogger("millpond")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What an application consists of."""
+
+    config: Config
+    graph: Graph
+    codec: Codec
+    log: Log
+    topics: dict[str, Topic]
+    reports: deque[BatchReport]
+    """Filled as batches are done."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +84,11 @@ class Limits:
 class SparkRun:
     """A run. Made and used once."""
 
-    def __init__(self, app: Application, directory: StateDirectory, limits: Limits) -> None:
-        self._app = app
+    def __init__(self, program: Program, directory: StateDirectory, limits: Limits) -> None:
+        self._program = program
         self._directory = directory
         self._limits = limits
-        self._plan: Plan = make_plan(app.graph, collect=limits.collect)
+        self._plan: Plan = make_plan(program.graph, collect=limits.collect)
         self._stop = threading.Event()
         self._ended = threading.Event()
         self._feed_error: BaseException | None = None
@@ -89,7 +102,7 @@ class SparkRun:
 
     def run(self) -> list[Any]:
         """Run to the end and return what came out."""
-        config = self._app.config
+        config = self._program.config
         with Meter(config.consumer_group, self._known_keys()) as meter, ExitStack() as stack:
             self._meter = meter
             session = open_session(
@@ -101,7 +114,7 @@ class SparkRun:
             self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, partitions)
             session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
             send_package(session)
-            send_users_modules(step.call_site.path for step in self._app.graph.steps)
+            send_users_modules(step.call_site.path for step in self._program.graph.steps)
             self._prepare_sources()
             self._delivery = self._make_delivery()
             rows = compile_plan(
@@ -109,7 +122,11 @@ class SparkRun:
                 self._plan,
                 self._settings(),
                 self._reader_settings(cores),
-                {n: s for n, s in self._app.graph.sources.items() if isinstance(s, SparkSource)},
+                {
+                    n: s
+                    for n, s in self._program.graph.sources.items()
+                    if isinstance(s, SparkSource)
+                },
                 self._manifest.partitions,
             )
             query = Query(
@@ -135,10 +152,10 @@ class SparkRun:
     # --- before -----------------------------------------------------------------------------
 
     def _settings(self) -> Settings:
-        config = self._app.config
+        config = self._program.config
         return Settings(
             self._manifest.groups,
-            self._app.codec,
+            self._program.codec,
             config.on_error,  # type: ignore[arg-type]
             config.on_processing_error,
         )
@@ -147,10 +164,10 @@ class SparkRun:
         spool = str(self._directory.sources)
         self._readers: dict[str, Any] = {}
         self._spools: dict[str, Spool] = {}
-        for name, settings in self._app.graph.sources.items():
+        for name, settings in self._program.graph.sources.items():
             if isinstance(settings, Topic):
-                self._app.log.create(name, settings.config.num_partitions)
-                self._readers[name] = LogReader(str(self._app.log.path), name)
+                self._program.log.create(name, settings.config.num_partitions)
+                self._readers[name] = LogReader(str(self._program.log.path), name)
             elif isinstance(settings, ListSource):
                 self._spools[name] = Spool(settings, spool)
                 self._readers[name] = settings.reader(spool)
@@ -162,7 +179,7 @@ class SparkRun:
         self._feeder.join(None if self._limits.drain else 0.3)
 
     def _reader_settings(self, cores: int) -> ReaderSettings:
-        config = self._app.config
+        config = self._program.config
         starts = self._manifest.start_offsets
         committed = self._directory.committed_offsets(self._manifest)
         for name, reader in self._readers.items():
@@ -180,7 +197,7 @@ class SparkRun:
         )
 
     def _make_delivery(self) -> Delivery:
-        app, manifest = self._app, self._manifest
+        app, manifest = self._program, self._manifest
         written = [s.topic for s in app.graph.steps if isinstance(s, Write) and s.topic]
         for topic in written:
             app.log.create(topic.name, topic.config.num_partitions)
@@ -208,7 +225,7 @@ class SparkRun:
         self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began
-        self._app.reports.append(gathered.report)
+        self._program.reports.append(gathered.report)
         self._meter.batch(gathered.report)
         self._save_keys(batch_id)
 
@@ -249,7 +266,7 @@ class SparkRun:
 
     def _sources_ended(self) -> bool:
         """Whether every source is a list, and every item has been committed."""
-        if not self._spools or len(self._spools) < len(self._app.graph.sources):
+        if not self._spools or len(self._spools) < len(self._program.graph.sources):
             return False
         return all(
             spool.is_done and self._position(name) >= spool.taken
