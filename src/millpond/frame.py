@@ -383,7 +383,7 @@ class StreamingDataFrame:
                 raise ConfigError(msg)
             steps.insert(0, step)
             step = step.parents[0]
-        self._graph.discard(list(steps))
+        self._graph.use_as_expression(list(steps))
         return _column_of(steps, self._head)
 
 

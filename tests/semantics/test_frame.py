@@ -1025,3 +1025,12 @@ def test_a_key_that_is_not_hashable_is_refused(key):
 
     with pytest.raises(StepError, match="must be hashable(.|\n)*Fix:"):
         run_local(counted, [1])
+
+
+def test_a_frame_that_was_used_as_a_column_can_still_be_continued():
+    sdf = frame()
+    doubled = sdf.apply(lambda value: value["a"] * 2)
+    sdf["b"] = doubled
+    doubled.apply(lambda value: value + 1)
+
+    assert run_local(sdf, [{"a": 1}]) == [{"a": 1, "b": 2}, 3]

@@ -84,13 +84,13 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Write what is held back."""
-        for (topic, partition), rows in self._held.items():
+        for (topic, partition), rows in list(self._held.items()):
             columns = [
                 pa.array(column, field.type)
                 for column, field in zip(zip(*rows, strict=True), SEGMENT, strict=True)
             ]
             self._log.append(topic, partition, pa.Table.from_arrays(columns, schema=SEGMENT))
-        self._held.clear()
+            del self._held[topic, partition]  # one by one: a retry must not write it again
 
     def __enter__(self) -> Producer:
         return self
@@ -144,8 +144,8 @@ class Consumer:
             for (topic, partition), position in self._positions.items():
                 end = min(self._log.end(topic, partition), position + _BUFFER)
                 if end > position:
-                    self._positions[topic, partition] = end
                     self._ready += self._records(topic, partition, position, end)
+                    self._positions[topic, partition] = end
             if not self._ready:
                 if time.monotonic() >= deadline:
                     return None

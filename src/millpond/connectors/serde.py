@@ -35,7 +35,7 @@ class Deserializer(Protocol):
 
 
 class JSONSerializer:
-    """Writes JSON. Bytes that are given to it are refused, not guessed at."""
+    """Writes JSON; bytes inside a value become base64 text."""
 
     def __init__(self, dumps: Callable[[Any], Any] | None = None) -> None:
         self._dumps = dumps

@@ -96,6 +96,7 @@ class Plan:
 
 def make_plan(graph: Graph, *, collect: bool = False) -> Plan:
     """Return the plan of a graph. With `collect`, values of leaves come to the driver."""
+    graph = graph.pruned()
     check_graph(graph)
     children = graph.children()
     cut = cut_at_key_changes(graph, children)

@@ -17,15 +17,28 @@ class Graph:
         self.sources: dict[str, Any] = {}
         """Settings of each source by name."""
         self.sinks: list[Any] = []
+        self._expressions: set[Step] = set()
 
     def add(self, step: Step) -> Step:
         """Add a step whose parents are here already."""
         self.steps.append(step)
         return step
 
-    def discard(self, steps: list[Step]) -> None:
-        """Take out steps that were only an expression."""
-        self.steps = [step for step in self.steps if step not in steps]
+    def use_as_expression(self, steps: list[Step]) -> None:
+        """Note steps that became part of another one; they run by themselves only if continued."""
+        self._expressions.update(steps)
+
+    def pruned(self) -> Graph:
+        """Return the graph without steps that were nothing but an expression."""
+        kept: list[Step] = []
+        continued: set[Step] = set()
+        for step in reversed(self.steps):
+            if step not in self._expressions or step in continued:
+                kept.insert(0, step)
+                continued.update(step.parents)
+        graph = Graph()
+        graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
+        return graph
 
     def children(self) -> dict[Step, list[Step]]:
         """Return the children of every step, in the order they were made."""
