@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millpond.errors import EngineError
@@ -95,6 +96,7 @@ def open_session(
 
 def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     _check_java()
+    _forget_dead_session()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _launcher() if is_local else sys.executable
@@ -114,6 +116,22 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     # What fails is raised in Python, with Spark's message; the JVM's own log says it once more.
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _forget_dead_session() -> None:
+    """Let a new JVM be started where the one of an earlier run in this process has died.
+
+    PySpark keeps its gateway for ever and has no call for this, so its own fields are cleared.
+    """
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    try:
+        context._jsc.sc().isStopped()
+    except Exception:
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
 
 
 @contextmanager
