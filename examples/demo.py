@@ -55,7 +55,7 @@ def main() -> None:
                     payments, key=account, value={"amount": numbers.randint(-100, 100)}
                 )
 
-        console.print("\nWhat will run:\n\n" + app.explain(), highlight=False)
+        console.print("\nWhat will run:\n\n" + app.explain(), highlight=False, soft_wrap=True)
         app.run(drain=True, collect=False)
 
         items = list(app.scan_state())

@@ -193,7 +193,8 @@ class Application:
         if isinstance(given, ListSource):
             given.codec = self.codec
         if not isinstance(given, Topic | ListSource | RateSource | FileSource | SparkSource):
-            msg = f"dataframe() cannot read {shown(given)}.\nFix: pass a topic, a list or a source."
+            msg = f"dataframe() cannot read {shown(given)} ({here()})."
+            msg += '\nFix: pass a topic, made with app.topic("name"), a list or a source.'
             raise ConfigError(msg)
         if given.name in self.graph.sources:
             msg = (

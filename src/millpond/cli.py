@@ -16,7 +16,7 @@ from millpond import __version__
 from millpond.app import Application
 from millpond.connectors.clients import Consumer, Producer
 from millpond.connectors.log import Log
-from millpond.errors import ConfigError, MillpondError
+from millpond.errors import ConfigError, MillpondError, shown
 
 __all__ = ["main"]
 
@@ -110,13 +110,25 @@ def write_topic(
     """Write each line of standard input as a record."""
     with Producer(Log(topics_dir)) as producer:
         count = 0
-        for line in sys.stdin:
+        for number, line in enumerate(sys.stdin, 1):
             text = line.rstrip("\n")
             if text:
-                chosen = key if key_field is None else str(json.loads(text)[key_field])
+                chosen = key if key_field is None else _key_of(text, key_field, number)
                 producer.produce(topic, key=chosen, value=text)
                 count += 1
-    typer.echo(f"{count} records written to {topic}.")
+    typer.echo(f"{count} record{'s' * (count != 1)} written to {topic}.")
+
+
+def _key_of(line: str, field: str, number: int) -> str:
+    try:
+        return str(json.loads(line)[field])
+    except (ValueError, KeyError, TypeError) as error:
+        msg = (
+            f"line {number} of the input has no field {field!r}: {shown(line)} "
+            f"({type(error).__name__}: {error}). The lines before it were written.\n"
+            "Fix: mend the line, or leave --key-field out."
+        )
+        raise ConfigError(msg) from None
 
 
 def _text(data: bytes | None) -> Any:

@@ -271,6 +271,9 @@ class StreamingDataFrame:
         """
         if isinstance(topic, Topic):
             name, choose = topic.name, None
+        elif isinstance(topic, str):
+            msg = f"to_topic() takes a topic, not its name, got {topic!r} ({here()})."
+            raise ConfigError(msg + f'\nFix: sdf.to_topic(app.topic("{topic}")).')
         else:
             _check_function(topic, 4, "to_topic")
             name, choose = function_name(topic), topic
@@ -438,7 +441,8 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _check_function(function: Any, arguments: int, method: str) -> None:
     if not callable(function):
-        msg = f"{method}() takes a function, got {shown(function)}.\nFix: pass the function itself."
+        msg = f"{method}() takes a function, got {shown(function)} ({here()})."
+        msg += "\nFix: pass the function itself."
         raise ConfigError(msg)
     try:
         inspect.signature(function).bind(*range(arguments))
@@ -454,7 +458,8 @@ def _check_function(function: Any, arguments: int, method: str) -> None:
         }[arguments]
         msg = (
             f"{method}() calls {function_name(function)!r} with {arguments} argument(s), "
-            f"({', '.join(wanted)}), which it does not take.\n"
-            "Fix: change its parameters, or the stateful= and metadata= of the call."
+            f"({', '.join(wanted)}), which it does not take ({here()}).\n"
+            "Fix: change its parameters, or the stateful= and metadata= of the call: stateful=True "
+            "passes the state, metadata=True key, timestamp and headers."
         )
         raise ConfigError(msg) from None

@@ -47,6 +47,7 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._phase = "stopped"
         if self._live is not None:
             self._live.update(self._text())
             self._live.stop()
@@ -65,6 +66,8 @@ class Meter:
         self._batch = report.batch_id
         self._records += report.read
         self._dead += report.dead
+        if self._lag is not None:
+            self._lag = max(0, self._lag - report.read)
         self._outputs += report.outputs
         self._keys.update(report.keys)
         rate = report.read / max(report.seconds, 0.001)
