@@ -51,6 +51,9 @@ __all__ = ["Limits", "Program", "SparkRun"]
 # Items of a list that are spooled ahead of the query, and at a time.
 _AHEAD, _AT_A_TIME = 500_000, 50_000
 
+# Seconds that the end of a run waits for an iterable to give the item it was asked for.
+_LAST_ITEM = 10.0
+
 # Seconds between two looks at the query, and between two computations of the lag.
 _LOOK, _LAG = 0.05, 0.5
 
@@ -147,6 +150,8 @@ class SparkRun:
                     query.stop()
                 with suppress(Exception):
                     self._write_keys()
+                # What it has in hand goes to the spool; a later run goes on behind it.
+                self._feeder.join(_LAST_ITEM)
         return self._delivery.collected
 
     # --- before -----------------------------------------------------------------------------
