@@ -98,13 +98,3 @@ def test_killed_at_random_moments_every_record_counts_exactly_once(spark, tmp_pa
     assert outputs(killed) == expected
     assert state_of(spark, killed) == state_of(spark, undisturbed)
     assert len({key for key, _ in state_of(spark, killed)}) == KEYS
-
-
-def test_a_jvm_that_dies_is_an_error_and_the_next_run_of_the_process_continues(tmp_path):
-    program = PROGRAM.with_name("jvm_dies.py")
-
-    done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=300
-    )
-
-    assert done.stdout.splitlines() == ["EngineError", "True"], done.stderr

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
 from millpond.connectors.clients import LogWriter
 from millpond.connectors.log import Log, durable_write
@@ -30,7 +32,7 @@ from millpond.connectors.sources import (
 )
 from millpond.connectors.topic import Topic
 from millpond.directory import StateDirectory
-from millpond.errors import SimulatedCrash
+from millpond.errors import EngineError, SimulatedCrash
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
 from millpond.runtime.batch import Row
@@ -143,6 +145,12 @@ class SparkRun:
             try:
                 self._watch(query)
                 query.check()
+            except (ConnectionError, Py4JError) as error:
+                msg = (
+                    f"Spark's JVM does not answer any more: {error}\n"
+                    "Fix: run again; state and offsets are as of the last committed batch."
+                )
+                raise EngineError(msg) from error
             finally:
                 self._ended.set()
                 # Neither may hide what ended the run: the JVM may be gone, the disk full.
