@@ -12,7 +12,7 @@ from millpond.errors import ConfigError, shown
 __all__ = ["Config"]
 
 # Records a batch reads at most where the user sets no limit: it bounds memory, and at the speed
-# of two cores it is a batch of one or two seconds.
+# of two cores it is a batch of a few seconds.
 DEFAULT_BATCH = 500_000
 
 # Upper bound of parallelism, fixed when state is born.

@@ -35,7 +35,7 @@ _SESSION = {
     # Outputs of a batch pass the driver; their size is bounded by max_records_per_batch.
     "spark.driver.maxResultSize": "0",
     "spark.driver.memory": "3g",
-    # Without TCP between the JVM and its Python workers a state call is cheaper.
+    # No TCP between the JVM and its Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
