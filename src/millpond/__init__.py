@@ -4,6 +4,23 @@ If you are here to read the code, start with ARCHITECTURE.md, then `steps/kinds.
 `plan/cut.py`, `runtime/stage.py`, `state/layout.py` and `spark/compile.py`.
 """
 
+from millpond.aggregations import (
+    Aggregation,
+    Collect,
+    Count,
+    CountDistinct,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    StdDev,
+    Sum,
+    Variance,
+)
 from millpond.app import Application
 from millpond.column import Column, StreamingSeries
 from millpond.connectors.clients import Consumer, Producer
@@ -13,29 +30,45 @@ from millpond.connectors.sources import FileSource, ListSource, RateSource, Spar
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig
 from millpond.frame import StreamingDataFrame
 from millpond.record import MessageContext, Record, message_context
-from millpond.state.view import State
+from millpond.state.view import State, Timer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aggregation",
     "Application",
+    "Collect",
     "Column",
     "Consumer",
+    "Count",
+    "CountDistinct",
+    "Earliest",
     "FileSource",
+    "First",
+    "Last",
+    "Latest",
     "ListSink",
     "ListSource",
+    "Max",
+    "Mean",
     "MessageContext",
+    "Min",
     "Producer",
     "RateSource",
     "Record",
+    "Reduce",
     "Sink",
     "SinkBatch",
     "SparkSource",
     "State",
+    "StdDev",
     "StreamingDataFrame",
     "StreamingSeries",
+    "Sum",
+    "Timer",
     "TimestampType",
     "Topic",
     "TopicConfig",
+    "Variance",
     "message_context",
 ]

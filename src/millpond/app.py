@@ -21,8 +21,9 @@ from millpond.connectors.protocols import Source
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.directory import StateDirectory
+from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, MillpondError, shown
-from millpond.frame import StreamingDataFrame
+from millpond.frame import StreamingDataFrame, clocking
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
 from millpond.runtime.gather import BatchReport
@@ -31,6 +32,7 @@ from millpond.state.codec import Codec
 from millpond.state.view import StateItem, scan_items
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo
+from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
 
 __all__ = ["Application"]
 
@@ -61,6 +63,8 @@ class Application:
             record to the topic `<group>.dead-letters` and go on ("dead-letter").
         on_processing_error: A function of (error, context, logger); if it returns True the
             record is let go. Its state writes are undone either way.
+        state_ttl: How long state is seen that is set without a `ttl`, by the time of the stream:
+            milliseconds or a `timedelta`. Default: for ever.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         master: Any Spark master. Default: `local[*]`.
         spark: A SparkSession to use instead of making one.
@@ -81,6 +85,7 @@ class Application:
         on_error: str = "stop",
         on_processing_error: Callable[..., bool] | None = None,
         persistence: str = "directory",
+        state_ttl: Duration | None = None,
         master: str | None = None,
         spark: Any = None,
         spark_config: dict[str, str] | None = None,
@@ -102,6 +107,7 @@ class Application:
             on_error=on_error,
             on_processing_error=on_processing_error,
             persistence=persistence,
+            state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
             master=master,
             spark=spark,
             spark_config=dict(spark_config or {}),
@@ -135,6 +141,10 @@ class Application:
         key_serializer: Any = "bytes",
         timestamp_extractor: TimestampExtractor | None = None,
         config: TopicConfig | None = None,
+        *,
+        lateness: Duration = 0,
+        max_future: Duration | None = MAX_FUTURE_MS,
+        idle_after: Duration | None = None,
     ) -> Topic:
         """Return a topic to read from or to write to.
 
@@ -147,6 +157,10 @@ class Application:
             timestamp_extractor: Function of (value, headers, timestamp, timestamp type) that
                 gives the time of a record in milliseconds.
             config: How the topic is made where it is missing.
+            lateness: How late records may come and still be on time; see
+                `StreamingDataFrame.watermark`.
+            max_future: How far ahead of the wall clock a record's time may be; None: no limit.
+            idle_after: After how long without a record the wall clock takes over.
         """
         topic = make_topic(
             name,
@@ -156,12 +170,17 @@ class Application:
             key_serializer,
             timestamp_extractor,
             config,
+            clocking(lateness, max_future, idle_after),
         )
         self.topics[name] = topic
         return topic
 
     def dataframe(
-        self, topic: Topic | None = None, source: Source | Iterable[Any] | None = None
+        self,
+        topic: Topic | None = None,
+        source: Source | Iterable[Any] | None = None,
+        *,
+        state_ttl: Duration | None = None,
     ) -> StreamingDataFrame:
         """Return a frame of the records of a topic or a source.
 
@@ -169,6 +188,8 @@ class Application:
             topic: A topic of this application.
             source: A `ListSource`, `RateSource`, `FileSource` or `SparkSource`; a plain list or
                 other iterable becomes a `ListSource`.
+            state_ttl: How long state of this frame is seen that is set without a `ttl`.
+                Default: that of the application.
         """
         if (topic is None) == (source is None):
             msg = "dataframe() takes a topic or a source.\nFix: app.dataframe(app.topic('clicks'))."
@@ -181,9 +202,13 @@ class Application:
             value_deserializer=settings.value_deserializer,
             key_deserializer=settings.key_deserializer,
             timestamp_extractor=getattr(settings, "timestamp_extractor", None),
+            clocking=clocking_of(settings),
         )
         read = Read(call_site=here(), name=info.name, source=info)
-        return StreamingDataFrame(self.graph, self.graph.add(read))
+        ttl_ms = self.config.state_ttl_ms
+        if state_ttl is not None:
+            ttl_ms = milliseconds(state_ttl, "state_ttl")
+        return StreamingDataFrame(self.graph, self.graph.add(read), ttl_ms)
 
     def _checked(self, given: Any) -> Any:
         if isinstance(given, Iterable) and not isinstance(given, ListSource | str | bytes | dict):
@@ -326,6 +351,14 @@ class Application:
     def get_consumer(self) -> Consumer:
         """Return a consumer of topics of the embedded log."""
         return Consumer(self.log, self.topics)
+
+
+def clocking_of(settings: Any) -> Clocking:
+    """Return how the time of a source is told where the user says nothing else."""
+    if isinstance(settings, Topic):
+        return settings.clocking
+    # What is read from a list or from files is history: nothing of it can be ahead of its time.
+    return LIVE if isinstance(settings, RateSource | SparkSource) else HISTORY
 
 
 def _set_up_logging(level: str | int) -> None:

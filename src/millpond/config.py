@@ -32,6 +32,7 @@ class Config:
     on_error: str = "stop"
     on_processing_error: Callable[..., bool] | None = None
     persistence: str = "directory"
+    state_ttl_ms: int | None = None
     master: str | None = None
     spark: Any = field(default=None, repr=False)
     spark_config: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@
       lock                     held while an application runs; the system frees it when it dies
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint
+      clock-0001.json          what the last batch saw of the time; can be done without
       sources/                 spools of list sources, file lists of file sources
 
 Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
@@ -48,6 +49,8 @@ class Manifest:
     format: int = FORMAT
     layer_of: dict[str, int] = field(default_factory=dict)
     """The layer, so the Spark operator, that has the state of each key scope."""
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the windows and aggregates of each key scope were made with."""
     id: str = ""
     """Tells a group that was deleted and made anew from the one whose outputs topics have."""
 
@@ -128,7 +131,7 @@ class StateDirectory:
         if manifest is None:
             manifest = Manifest(groups, partitions, id=uuid4().hex)
         elif not self._has_batches(manifest):  # nothing was committed, so there is no state
-            manifest.stores, manifest.layer_of = {}, {}
+            manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
         elif manifest.layers != plan.layers:
             msg = (
                 f"the state of group {self.group!r} was written by a program with "
@@ -138,8 +141,11 @@ class StateDirectory:
             raise StateError(msg)
         _check_names(manifest, plan, self.group)
         _check_layers(manifest, plan, self.group)
+        _check_settings(manifest, plan, self.group)
         manifest.layers = plan.layers
         manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
+        for scope, settings in plan.settings().items():
+            manifest.settings.setdefault(scope, {}).update(settings)
         for scope, stores in plan.stores().items():
             known = manifest.stores.setdefault(scope, [])
             known += [store for store in stores if store not in known]
@@ -153,17 +159,30 @@ class StateDirectory:
 
     def committed_offsets(self, manifest: Manifest) -> dict[str, dict[str, int]]:
         """Return the offsets up to which the current generation has processed its sources."""
+        committed = self._committed(manifest)
+        return manifest.start_offsets if committed is None else dict(committed["millpond"])
+
+    def committed_clock(self, manifest: Manifest) -> int:
+        """Return the number of the clock of the last committed batch; 0 before the first."""
+        committed = self._committed(manifest)
+        return 0 if committed is None else int(committed.get("clock", {}).get("seq", 0))
+
+    def clock_file(self, manifest: Manifest) -> Path:
+        """Return where what is known about the time is kept between batches."""
+        return self.path / f"clock-{manifest.generation:04d}.json"
+
+    def _committed(self, manifest: Manifest) -> dict[str, Any] | None:
         checkpoint = self.generation(manifest)
         done = [int(f.name) for f in (checkpoint / "commits").glob("[0-9]*") if f.name.isdigit()]
         if not done:
-            return manifest.start_offsets
+            return None
         lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
         # Line 0 is the version, line 1 the batch's settings, then one line a source.
         for line in lines[2:]:
             offsets = json.loads(line) if line.startswith("{") else None
             if isinstance(offsets, dict) and "millpond" in offsets:
-                return dict(offsets["millpond"])
-        return manifest.start_offsets
+                return offsets
+        return None
 
     # --- clearing ---------------------------------------------------------------------------
 
@@ -177,7 +196,7 @@ class StateDirectory:
         start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
         manifest.generation += 1
         manifest.start_offsets = {} if reset_offsets else start
-        manifest.stores, manifest.layer_of = {}, {}
+        manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
             shutil.rmtree(self.sources, ignore_errors=True)
@@ -196,6 +215,21 @@ def _check_layers(manifest: Manifest, plan: Plan, group: str) -> None:
                 "start without state: app.clear_state()."
             )
             raise StateError(msg)
+
+
+def _check_settings(manifest: Manifest, plan: Plan, group: str) -> None:
+    """Refuse state that was made by another window or another aggregation."""
+    for scope, settings in plan.settings().items():
+        for store, made_with in settings.items():
+            before = manifest.settings.get(scope, {}).get(store, made_with)
+            if before != made_with:
+                msg = (
+                    f"the state {scope}/{store} of group {group!r} was made with\n  {before}\nand "
+                    f"the program now asks for\n  {made_with}\n"
+                    "Fix: put it back, or give the step another name= (it starts empty), or use "
+                    "another consumer_group, or start without state: app.clear_state()."
+                )
+                raise StateError(msg)
 
 
 def _check_names(manifest: Manifest, plan: Plan, group: str) -> None:

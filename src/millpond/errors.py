@@ -8,6 +8,7 @@
     │   └── GroupInUseError             another application runs with this consumer group
     ├── ValueTypeError    (TypeError)   a value that state cannot keep
     ├── SerializationError              bytes that a (de)serializer cannot read or write
+    ├── FutureTimestampError            a record's time is too far ahead of the wall clock
     ├── TopicError                      a topic is missing, damaged or used wrongly
     ├── EngineError                     Spark itself failed or could not be started
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
@@ -29,6 +30,7 @@ __all__ = [
     "GroupInUseError",
     "ValueTypeError",
     "SerializationError",
+    "FutureTimestampError",
     "TopicError",
     "EngineError",
     "SimulatedCrash",
@@ -75,6 +77,14 @@ class ValueTypeError(MillpondError, TypeError):
 
 class SerializationError(MillpondError):
     """A serializer or deserializer was given something it cannot handle."""
+
+
+class FutureTimestampError(MillpondError):
+    """A record's time is further ahead of the wall clock than `max_future` allows.
+
+    Such a record is put aside in any case, whatever `on_error` says: it would move the clock
+    of the whole stream and close everybody's windows.
+    """
 
 
 class TopicError(MillpondError):

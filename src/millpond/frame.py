@@ -11,16 +11,38 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from millpond.aggregations import Aggregation, as_aggregation
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.sinks import as_sink
 from millpond.connectors.topic import Topic
+from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Callback, Emit, Fold, KeyBy, Map, MapKind, Merge, Step, Write
+from millpond.steps.kinds import (
+    Aggregate,
+    Callback,
+    Distinct,
+    Emit,
+    Fold,
+    KeyBy,
+    Map,
+    MapKind,
+    Merge,
+    Read,
+    Step,
+    UpdateState,
+    Watermark,
+    Write,
+)
+from millpond.windowed import Callbacks, WindowDefinition
+from millpond.windows import Clocking, Counted, Session, Sliding, TimeWindow, WindowKind
 
-__all__ = ["StreamingDataFrame"]
+__all__ = ["StreamingDataFrame", "clocking"]
+
+_INHERITED: Any = object()
 
 
 class StreamingDataFrame:
@@ -33,9 +55,11 @@ class StreamingDataFrame:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, graph: Graph, head: Step) -> None:
+    def __init__(self, graph: Graph, head: Step, ttl_ms: int | None = None) -> None:
         self._graph = graph
         self._head = head
+        self._ttl_ms = ttl_ms
+        """How long state lives that says nothing else; None: for ever."""
 
     # --- functions of a record --------------------------------------------------------------
 
@@ -46,6 +70,7 @@ class StreamingDataFrame:
         stateful: bool = False,
         expand: bool = False,
         metadata: bool = False,
+        on_timer: Callable[[Any, Any, Any], Any] | None = None,
     ) -> StreamingDataFrame:
         """Replace each value by what a function gives for it; None is a value like any other.
 
@@ -58,11 +83,19 @@ class StreamingDataFrame:
             stateful: Also pass the state of the record's key.
             expand: The function gives an iterable; each item goes on as a record of its own.
             metadata: Also pass key, timestamp and headers.
+            on_timer: A function of (key, state, timer), called when a timer that `func` set
+                with `state.set_timer` is due; what it returns goes on, None does not.
         """
-        return self._map("expand" if expand else "apply", func, stateful, metadata)
+        kind: MapKind = "expand" if expand else "apply"
+        return self._map(kind, func, stateful, metadata, on_timer)
 
     def update(
-        self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False
+        self,
+        func: Callable[..., Any],
+        *,
+        stateful: bool = False,
+        metadata: bool = False,
+        on_timer: Callable[[Any, Any, Any], Any] | None = None,
     ) -> StreamingDataFrame:
         """Call a function that changes the value, or does something else; in place.
 
@@ -73,7 +106,7 @@ class StreamingDataFrame:
         >>> run_local(sdf.update(lambda value: value.update(b=2)))
         [{'a': 1, 'b': 2}]
         """
-        return self._here(self._map("update", func, stateful, metadata))
+        return self._here(self._map("update", func, stateful, metadata, on_timer))
 
     def filter(
         self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False
@@ -107,9 +140,7 @@ class StreamingDataFrame:
             function: The function.
             initial: The state of a key that has none: a value, or a function that makes one.
         """
-        if not isinstance(name, str) or not name or "\x1f" in name or not _is_utf8(name):
-            msg = f"stateful_map() needs a name, got {shown(name)}.\nFix: stateful_map('sum', f)."
-            raise ConfigError(msg)
+        _check_store(name, "stateful_map")
         _check_function(function, 3, "stateful_map")
         return self._then(
             Fold(
@@ -118,6 +149,7 @@ class StreamingDataFrame:
                 name=name,
                 function=function,
                 initial=initial,
+                ttl_ms=self._ttl_ms,
             )
         )
 
@@ -176,6 +208,270 @@ class StreamingDataFrame:
 
     key_by = group_by
     """The same under the name others give it."""
+
+    # --- time -------------------------------------------------------------------------------
+
+    def watermark(
+        self,
+        lateness: Duration = 0,
+        *,
+        on: str | Callable[[Any], Any] | None = None,
+        max_future: Duration | None = _INHERITED,
+        idle_after: Duration | None = None,
+    ) -> StreamingDataFrame:
+        """Say how the time of the stream is told: by its largest timestamp, less the lateness.
+
+        Windows close and timers fire when the watermark has passed them.
+
+        Args:
+            lateness: How late records may come and still be on time.
+            on: A field of the value, or a function of it, that has the record's time:
+                milliseconds since 1970, or a `datetime`. Default: the record's timestamp.
+            max_future: How far ahead of the wall clock a record's time may be. One that is
+                further goes to the dead letters and moves no clock. Default: that of the source
+                (one hour for a topic, no limit for a list); None: no limit.
+            idle_after: When nothing has come for so long, the stream goes by the wall clock, so
+                that its last windows close. Default: it waits for the next record.
+        """
+        if on is not None and not isinstance(on, str):
+            _check_function(on, 1, "watermark(on=...)")
+        if max_future is _INHERITED:
+            max_future = _max_future(self._head)
+        settings = clocking(lateness, max_future, idle_after)
+        function = _Field(on) if isinstance(on, str) else on
+        parents, site = (self._head,), here()
+        return self._then(
+            Watermark(
+                parents=parents, call_site=site, name="watermark", clocking=settings, on=function
+            )
+        )
+
+    def agg(
+        self, *, emit: Any = "record", name: Any = "agg", **aggregations: Aggregation
+    ) -> StreamingDataFrame:
+        """Keep running totals per key, over everything so far; late records count like others.
+
+        >>> from millpond import Count, Sum
+        >>> from millpond.testing import frame, run_local
+        >>> totals = frame().agg(n=Count(), total=Sum("ms"))
+        >>> run_local(totals, [("ann", {"ms": 5}), ("bob", {"ms": 1}), ("ann", {"ms": 7})])
+        [{'n': 1, 'total': 5}, {'n': 1, 'total': 1}, {'n': 2, 'total': 12}]
+
+        Args:
+            emit: "record": the totals behind each record; "batch": each changed key once a
+                batch, as Spark's update mode does.
+            name: The name under which the totals are kept.
+            **aggregations: `Count()`, `Sum("amount")`, ...: each name is a field of the result.
+        """
+        for word, given in (("emit", emit), ("name", name)):
+            if isinstance(given, Aggregation):
+                msg = f"{word}= is an option of agg(), so no result can have that name."
+                raise ConfigError(msg + "\nFix: choose another name for the field.")
+        if emit not in ("record", "batch") or not aggregations:
+            msg = f"agg() takes aggregations and emit='record' or 'batch', got emit={shown(emit)}."
+            raise ConfigError(msg + "\nFix: agg(n=Count(), total=Sum('amount')).")
+        _check_store(name, "agg")
+        checked = {field: as_aggregation(given, field) for field, given in aggregations.items()}
+        step = Aggregate(
+            parents=(self._head,),
+            call_site=here(),
+            name=name,
+            aggregations=checked,
+            emit=emit,
+            ttl_ms=self._ttl_ms,
+        )
+        return self._then(step)
+
+    def tumbling_window(
+        self,
+        duration_ms: Duration,
+        grace_ms: Duration = 0,
+        name: str | None = None,
+        on_late: Callable[..., bool] | None = None,
+        before_update: Callable[..., bool] | None = None,
+        after_update: Callable[..., bool] | None = None,
+        corrections_ms: Duration = 0,
+    ) -> WindowDefinition:
+        """Cut time into windows of one length, one behind the other, aligned to 1970.
+
+        Args:
+            duration_ms: Their length: milliseconds or a `timedelta`.
+            grace_ms: How long a window waits for late records behind its end.
+            name: The name under which it is kept. Default: made from the lengths.
+            on_late: Called for each late record with (value, key, timestamp, late_by_ms, start,
+                end, name, topic, partition, offset); True has it logged.
+            before_update: Called with (aggregated, value, key, timestamp, headers); True closes
+                the window at once, without the value.
+            after_update: Likewise, with the value.
+            corrections_ms: How long behind its closing a late record reopens a window; the
+                corrected result is given with its `"revision"`.
+        """
+        duration = milliseconds(duration_ms, "duration_ms")
+        kind = TimeWindow(
+            duration,
+            duration,
+            milliseconds(grace_ms, "grace_ms", least=0),
+            milliseconds(corrections_ms, "corrections_ms", least=0),
+        )
+        return self._window(kind, name, Callbacks(on_late, before_update, after_update))
+
+    def hopping_window(
+        self,
+        duration_ms: Duration,
+        step_ms: Duration,
+        grace_ms: Duration = 0,
+        name: str | None = None,
+        on_late: Callable[..., bool] | None = None,
+        before_update: Callable[..., bool] | None = None,
+        after_update: Callable[..., bool] | None = None,
+        corrections_ms: Duration = 0,
+    ) -> WindowDefinition:
+        """Windows of one length, one every `step_ms`, so that they overlap.
+
+        The arguments are those of `tumbling_window`, and `step_ms`.
+        """
+        duration = milliseconds(duration_ms, "duration_ms")
+        step = milliseconds(step_ms, "step_ms")
+        if step > duration:
+            msg = f"step_ms ({step}) is longer than duration_ms ({duration}): records between two "
+            raise ConfigError(msg + "windows would be lost.\nFix: step_ms <= duration_ms.")
+        kind = TimeWindow(
+            duration,
+            step,
+            milliseconds(grace_ms, "grace_ms", least=0),
+            milliseconds(corrections_ms, "corrections_ms", least=0),
+        )
+        return self._window(kind, name, Callbacks(on_late, before_update, after_update))
+
+    def sliding_window(
+        self,
+        duration_ms: Duration,
+        grace_ms: Duration = 0,
+        name: str | None = None,
+        on_late: Callable[..., bool] | None = None,
+    ) -> WindowDefinition:
+        """For each record the window that ends with it, both ends included."""
+        duration = milliseconds(duration_ms, "duration_ms")
+        kind = Sliding(duration, milliseconds(grace_ms, "grace_ms", least=0))
+        return self._window(kind, name, Callbacks(on_late))
+
+    def session_window(
+        self,
+        inactivity_gap_ms: Duration,
+        grace_ms: Duration = 0,
+        name: str | None = None,
+        on_late: Callable[..., bool] | None = None,
+    ) -> WindowDefinition:
+        """Records with no longer pause between them than the gap; `end` is the last of them."""
+        gap = milliseconds(inactivity_gap_ms, "inactivity_gap_ms")
+        kind = Session(gap, milliseconds(grace_ms, "grace_ms", least=0))
+        return self._window(kind, name, Callbacks(on_late))
+
+    def tumbling_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
+        """Windows of so many records of a key, one behind the other."""
+        return self._window(Counted(_number(count, "count", 1)), name, Callbacks())
+
+    def hopping_count_window(
+        self, count: int, step: int, name: str | None = None
+    ) -> WindowDefinition:
+        """Windows of so many records of a key, one every `step` records."""
+        kind = Counted(_number(count, "count", 1), _number(step, "step", 1))
+        if step > count:
+            msg = f"step ({step}) is larger than count ({count}): records would be lost."
+            raise ConfigError(msg + "\nFix: step <= count.")
+        return self._window(kind, name, Callbacks())
+
+    def sliding_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
+        """Behind each record, the last `count` records of its key."""
+        return self._window(Counted(_number(count, "count", 1), 1), name, Callbacks())
+
+    def drop_duplicates(
+        self,
+        on: str | Sequence[str] | Callable[[Any], Any] | None = None,
+        within: Duration | None = None,
+        *,
+        per_key: bool = False,
+        name: str = "drop_duplicates",
+    ) -> StreamingDataFrame:
+        """Keep the first of records that are the same.
+
+        Args:
+            on: A field, a list of fields, or a function of the value that says what is the
+                same. Default: the whole value.
+            within: How long a record is remembered, by the time of the stream. Default: for
+                ever, so that state grows with every new one.
+            per_key: Records are the same only if they also have the same key. Saves moving
+                them to where their likes are.
+            name: The name under which what was seen is kept.
+        """
+        _check_store(name, "drop_duplicates")
+        same = _same_by(on)
+        ttl_ms = None if within is None else milliseconds(within, "within")
+        if per_key:
+            return self._then(self._distinct(name, same, ttl_ms))
+        carried = self.apply(_with_key, metadata=True)
+        moved = carried._then(
+            KeyBy(parents=(carried._head,), call_site=here(), name=name, function=_OfPair(same))
+        )
+        kept = moved._then(moved._distinct(name, _nothing, ttl_ms))
+        back = KeyBy(parents=(kept._head,), call_site=here(), name="key", function=_pair_key)
+        return kept._then(back).apply(_pair_value)
+
+    def _distinct(self, name: str, same: Any, ttl_ms: int | None) -> Distinct:
+        return Distinct(
+            parents=(self._head,), call_site=here(), name=name, on=same, within_ms=ttl_ms
+        )
+
+    def update_state(
+        self,
+        function: Callable[[Any, Any], Any],
+        name: str = "table",
+        emit: Any = "changes",
+        *,
+        tables: Any = "arrow",
+        schema: Any = None,
+    ) -> StreamingDataFrame:
+        """Call `function(batch, state) -> state` with tables, once per key group and batch.
+
+        The batch has the fields of the values, and `_key` and `_timestamp`. The state has the
+        columns that the function gave it; it holds the rows of all keys of one key group.
+
+        Args:
+            function: The function.
+            name: The name under which the state is kept.
+            emit: "changes": rows that were not there before go on; "all": all rows of the state.
+            tables: "arrow" for `pyarrow.Table`, "pandas" for `pandas.DataFrame`.
+            schema: An Arrow schema, for the empty state of the first call. Default: no columns.
+        """
+        _check_store(name, "update_state")
+        _check_function(function, 2, "update_state", ["batch", "state"])
+        if emit not in ("changes", "all") or tables not in ("arrow", "pandas"):
+            msg = (
+                "update_state() takes emit='changes' or 'all' and tables='arrow' or 'pandas', got "
+                f"{shown((emit, tables))}."
+            )
+            raise ConfigError(msg + '\nFix: update_state(function, "name").')
+        step = UpdateState(
+            parents=(self._head,),
+            call_site=here(),
+            name=name,
+            function=function,
+            emit=emit,
+            tables=tables,
+            schema=schema,
+            key_field=_key_field(self._head),
+        )
+        return self._then(step)
+
+    def _window(self, kind: WindowKind, name: str | None, callbacks: Callbacks) -> WindowDefinition:
+        if name is not None:
+            _check_store(name, "a window")
+        for word in ("on_late", "before_update", "after_update"):
+            function = getattr(callbacks, word)
+            if function is not None and not callable(function):
+                msg = f"{word} must be a function, got {shown(function)} ({here()})."
+                raise ConfigError(msg + "\nFix: pass the function itself.")
+        return WindowDefinition(kind, name, callbacks, self._head, self._then)
 
     # --- fields -----------------------------------------------------------------------------
 
@@ -320,10 +616,20 @@ class StreamingDataFrame:
     # --- making steps -----------------------------------------------------------------------
 
     def _map(
-        self, kind: MapKind, function: Callable[..., Any], stateful: bool, metadata: bool
+        self,
+        kind: MapKind,
+        function: Callable[..., Any],
+        stateful: bool,
+        metadata: bool,
+        on_timer: Callable[[Any, Any, Any], Any] | None = None,
     ) -> StreamingDataFrame:
         verb = {"timestamp": "set_timestamp", "headers": "set_headers"}.get(kind, kind)
         _check_function(function, 1 + 3 * metadata + stateful, verb)
+        if on_timer is not None:
+            _check_function(on_timer, 3, f"{verb}(on_timer=...)", ["key", "state", "timer"])
+            if not stateful:
+                msg = f"on_timer needs a stateful step: timers belong to a key's state ({here()})."
+                raise ConfigError(msg + f"\nFix: {verb}(..., stateful=True, on_timer=...).")
         return self._then(
             Map(
                 parents=(self._head,),
@@ -331,6 +637,8 @@ class StreamingDataFrame:
                 name=function_name(function),
                 kind=kind,
                 callback=Callback(function, takes_state=stateful, takes_metadata=metadata),
+                on_timer=on_timer,
+                ttl_ms=self._ttl_ms if stateful else None,
             )
         )
 
@@ -359,7 +667,7 @@ class StreamingDataFrame:
         )
 
     def _then(self, step: Step) -> StreamingDataFrame:
-        return StreamingDataFrame(self._graph, self._graph.add(step))
+        return StreamingDataFrame(self._graph, self._graph.add(step), self._ttl_ms)
 
     def _here(self, other: StreamingDataFrame) -> StreamingDataFrame:
         self._head = other._head
@@ -400,6 +708,29 @@ class _Field:
         return field(value, self.name)
 
 
+class _Fields:
+    """Several fields of a value."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def __call__(self, value: Any) -> Any:
+        return tuple(field(value, name) for name in self.names)
+
+
+class _OfPair:
+    """What makes records the same, as a key: its encoding, so that anything can be one."""
+
+    def __init__(self, same: Callable[[Any], Any]) -> None:
+        self.same = same
+
+    def __call__(self, pair: Any) -> bytes:
+        return _codec.encode(self.same(pair[1]))
+
+
+_codec = Codec()
+
+
 def _column_of(steps: list[Map], head: Step) -> Column:
     callbacks = [step.callback for step in steps]
 
@@ -430,6 +761,81 @@ def _assign(value: Any, name: Any, item: Any) -> None:
         raise MillpondError(msg) from None
 
 
+def _check_store(name: Any, method: str) -> None:
+    """Refuse what state cannot be kept under."""
+    is_text = isinstance(name, str) and bool(name) and "\x1f" not in name and _is_utf8(name)
+    if not is_text or name == "default":
+        msg = f"{method} needs a name for its state, got {shown(name)}."
+        raise ConfigError(msg + "\nFix: a text such as 'totals'.")
+
+
+def _number(given: Any, what: str, least: int) -> int:
+    if type(given) is not int or given < least:
+        msg = f"{what} must be an int of {least} or more, got {shown(given)}."
+        raise ConfigError(msg + f"\nFix: {what}=10.")
+    return given
+
+
+def _same_by(on: Any) -> Callable[[Any], Any]:
+    """Return what says of a value which others are the same."""
+    if on is None:
+        return _whole
+    if isinstance(on, str):
+        return _Field(on)
+    if isinstance(on, Sequence) and on and all(isinstance(name, str) for name in on):
+        return _Fields(tuple(on))
+    _check_function(on, 1, "drop_duplicates(on=...)")
+    return on  # type: ignore[no-any-return]
+
+
+def _whole(value: Any) -> Any:
+    return value
+
+
+def _nothing(value: Any) -> Any:
+    return None
+
+
+def _with_key(value: Any, key: Any, timestamp: int, headers: Any) -> Any:
+    return key, value
+
+
+def _pair_key(pair: Any) -> Any:
+    return pair[0]
+
+
+def _pair_value(pair: Any) -> Any:
+    return pair[1]
+
+
+def clocking(
+    lateness: Duration, max_future: Duration | None, idle_after: Duration | None
+) -> Clocking:
+    """Return how time is told, checked."""
+    return Clocking(
+        milliseconds(lateness, "lateness", least=0),
+        None if max_future is None else milliseconds(max_future, "max_future", least=0),
+        None if idle_after is None else milliseconds(idle_after, "idle_after"),
+    )
+
+
+def _max_future(step: Step) -> int | None:
+    """Return what the source, or the watermark above a step, allows."""
+    while not isinstance(step, Read | Watermark):
+        step = step.parents[0]
+    found = step.source.clocking if isinstance(step, Read) else step.clocking
+    return found.max_future_ms
+
+
+def _key_field(step: Step) -> str | None:
+    """Return the field that has the key, where it was chosen by its name."""
+    while not isinstance(step, KeyBy):
+        if len(step.parents) != 1:
+            return None
+        step = step.parents[0]
+    return step.function.name if isinstance(step.function, _Field) else None
+
+
 def _is_utf8(text: str) -> bool:
     return text == text.encode("utf-8", "replace").decode()
 
@@ -439,7 +845,9 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-def _check_function(function: Any, arguments: int, method: str) -> None:
+def _check_function(
+    function: Any, arguments: int, method: str, names: Sequence[str] | None = None
+) -> None:
     if not callable(function):
         msg = f"{method}() takes a function, got {shown(function)} ({here()})."
         msg += "\nFix: pass the function itself."
@@ -449,13 +857,16 @@ def _check_function(function: Any, arguments: int, method: str) -> None:
     except ValueError:
         return  # a builtin without a signature
     except TypeError:
-        wanted: Sequence[str] = {
-            1: ["value"],
-            2: ["value", "state"],
-            3: ["key", "value", "state"],
-            4: ["value", "key", "timestamp", "headers"],
-            5: ["value", "key", "timestamp", "headers", "state"],
-        }[arguments]
+        wanted: Sequence[str] = (
+            names
+            or {
+                1: ["value"],
+                2: ["value", "state"],
+                3: ["key", "value", "state"],
+                4: ["value", "key", "timestamp", "headers"],
+                5: ["value", "key", "timestamp", "headers", "state"],
+            }[arguments]
+        )
         msg = (
             f"{method}() calls {function_name(function)!r} with {arguments} argument(s), "
             f"({', '.join(wanted)}), which it does not take ({here()}).\n"

@@ -30,7 +30,7 @@ class Meter:
         self._out = Console()
         self._keys = keys
         self._live: Live | None = None
-        self._records = self._dead = self._outputs = 0
+        self._records = self._dead = self._late = self._outputs = 0
         self._batch: int | None = None
         self._rate = 0.0
         self._lag: int | None = None
@@ -66,6 +66,7 @@ class Meter:
         self._batch = report.batch_id
         self._records += report.read
         self._dead += report.dead
+        self._late += report.late
         if self._lag is not None:
             self._lag = max(0, self._lag - report.read)
         self._outputs += report.outputs
@@ -110,6 +111,8 @@ class Meter:
             ]
             if self._lag is not None:
                 parts.append(("lag ", f"{self._lag:,}"))
+            if self._late:
+                parts.append((f"{self._late:,}", " late"))
             if self._dead:
                 parts.append((f"{self._dead:,}", " dead letters"))
             for number, unit in parts:

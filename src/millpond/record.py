@@ -58,6 +58,8 @@ class Origin:
 
     def context(self) -> MessageContext:
         i = self.index
+        if not 0 <= self.sources[i] < len(self.topics):
+            return MessageContext("", -1, -1)  # no record: a timer, or a window that closes
         return MessageContext(self.topics[self.sources[i]], self.partitions[i], self.offsets[i])
 
 

@@ -29,7 +29,8 @@ from millpond.errors import ConfigError, SimulatedCrash, shown
 from millpond.frame import StreamingDataFrame
 from millpond.plan.plan import Plan, make_plan
 from millpond.record import Record
-from millpond.runtime.batch import EDGE, Row, family_of
+from millpond.runtime.batch import EDGE, Row, family_of, wake_row
+from millpond.runtime.clock import Tick, Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.fields import plain_key
 from millpond.runtime.gather import BatchReport, gather
@@ -135,6 +136,9 @@ class LocalEngine:
             stream=f"local/{uuid4().hex}",  # every engine counts its own batches
         )
         self._batch_id = 0
+        self._keeper = Timekeeper(clockwork_of(self.plan, groups))
+        self._last: dict[str, Any] = {}
+        self._tick: Tick | None = None
         self._inputs: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
@@ -163,13 +167,23 @@ class LocalEngine:
             batch, mark = self._next_batch(10**9 if size is None else size)
             if mark is CRASH:
                 self._take_mark(batch)
-            if any(batch.values()) or mark is CRASH:
+            is_due = self._is_due(batch, must=mark is CRASH)
+            if is_due:
                 self._process(batch, crash=mark is CRASH)
             if mark is END:
                 self._take_mark({})
-            is_done = not any(batch.values()) and mark is None
+                while self._is_due({}, must=False):
+                    self._process({}, crash=False)
+            is_done = not is_due and mark is None
             if mark is END or (is_done and (size is None or isinstance(batches, int))):
                 return Run(self)
+
+    def _is_due(self, batch: dict[str, list[Any]], *, must: bool) -> bool:
+        """Decide the time of the next batch; a batch that comes again has the time it had."""
+        if self._tick is None:
+            waiting = [name for name, items in batch.items() if items]
+            self._tick = self._keeper.next(self._last, self._clock(), waiting or ["-"] * must)
+        return self._tick is not None
 
     def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
         """Return what a store keeps for a key."""
@@ -221,8 +235,10 @@ class LocalEngine:
 
     def _process(self, batch: dict[str, list[Any]], *, crash: bool) -> None:
         before = {place: store.copy() for place, store in self.stores.items()}
+        tick = self._tick
+        assert tick is not None
         try:
-            rows = list(self._stage_zero(batch))
+            rows = list(self._stage_zero(batch, tick))
             for layer in range(1, self.plan.layers + 1):
                 rows = list(self._layer(layer, rows))
             gathered = gather(rows, self._batch_id)
@@ -236,17 +252,21 @@ class LocalEngine:
         for name, items in batch.items():
             self._positions[name] += len(items)
             self._offsets[name] += len(items)
+        self._keeper.observe(gathered.report, tick.clock.now)
+        self._last, self._tick = self._keeper.to_offset(tick), None
         self.reports.append(gathered.report)
         self._batch_id += 1
 
-    def _stage_zero(self, batch: dict[str, list[Any]]) -> Iterator[Row]:
+    def _stage_zero(self, batch: dict[str, list[Any]], tick: Tick) -> Iterator[Row]:
+        for scope, groups in tick.groups.items():
+            yield from (wake_row(scope, group, tick.clock.encode()) for group in groups)
         runner = StageRunner(self.plan, self.plan.stages[0], self._settings)
         for number, name in enumerate(self.plan.topics):
             if batch.get(name):
                 table = self._table(name, batch[name])
                 for part in table.combine_chunks().to_batches():
                     records = entered(part, number, 0, self._offsets[name])
-                    yield from run_source(runner, number, records)
+                    yield from run_source(runner, number, records, tick.clock)
 
     def _table(self, name: str, items: list[Any]) -> pa.Table:
         settings = self._graph.sources[name]

@@ -9,6 +9,7 @@ from millpond.errors import StepError
 from millpond.plan.plan import make_plan
 from millpond.runtime import stage as stage_module
 from millpond.runtime.batch import EDGE, family_of
+from millpond.runtime.clock import Clock
 from millpond.runtime.gather import gather, to_records
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, run_source
@@ -238,7 +239,7 @@ def group_rows(plan, values, shuffle, groups=4):
     rows = []
     for number, value in enumerate(values):
         (part,) = source.table([value], 0).combine_chunks().to_batches()
-        rows += run_source(zero, 0, entered(part, 0, number, 0))
+        rows += run_source(zero, 0, entered(part, 0, number, 0), Clock(1))
     stores = {}
     for layer in range(1, plan.layers + 1):
         scopes = {stage.scope: stage for stage in plan.stages if stage.layer == layer}

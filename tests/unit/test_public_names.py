@@ -4,25 +4,41 @@ from millpond import testing
 
 def test_the_public_names_are_these():
     assert sorted(millpond.__all__) == [
+        "Aggregation",
         "Application",
+        "Collect",
         "Column",
         "Consumer",
+        "Count",
+        "CountDistinct",
+        "Earliest",
         "FileSource",
+        "First",
+        "Last",
+        "Latest",
         "ListSink",
         "ListSource",
+        "Max",
+        "Mean",
         "MessageContext",
+        "Min",
         "Producer",
         "RateSource",
         "Record",
+        "Reduce",
         "Sink",
         "SinkBatch",
         "SparkSource",
         "State",
+        "StdDev",
         "StreamingDataFrame",
         "StreamingSeries",
+        "Sum",
+        "Timer",
         "TimestampType",
         "Topic",
         "TopicConfig",
+        "Variance",
         "message_context",
     ]
 
@@ -50,12 +66,18 @@ def test_the_methods_of_a_frame_are_these():
     public = {name for name in dir(millpond.StreamingDataFrame) if not name.startswith("_")}
 
     assert public == {
-        "apply", "concat", "contains", "drop", "fill", "filter", "group_by", "key_by", "print",
-        "set_headers", "set_timestamp", "sink", "stateful_map", "to_topic", "update",
+        "agg", "apply", "concat", "contains", "drop", "drop_duplicates", "fill", "filter",
+        "group_by", "hopping_count_window", "hopping_window", "key_by", "print", "session_window",
+        "set_headers", "set_timestamp", "sink", "sliding_count_window", "sliding_window",
+        "stateful_map", "to_topic", "tumbling_count_window", "tumbling_window", "update",
+        "update_state", "watermark",
     }  # fmt: skip
 
 
 def test_the_methods_of_state_are_these():
     public = {name for name in dir(millpond.State) if not name.startswith("_")}
 
-    assert public == {"delete", "exists", "get", "get_bytes", "keys", "set", "set_bytes"}
+    assert public == {
+        "cancel_timer", "delete", "exists", "get", "get_bytes", "keys", "set", "set_bytes",
+        "set_timer", "timers", "timestamp",
+    }  # fmt: skip

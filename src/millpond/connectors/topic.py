@@ -10,6 +10,7 @@ from typing import Any
 from millpond.connectors.serde import Deserializer, Serializer, deserializer, serializer
 from millpond.errors import ConfigError, shown
 from millpond.record import Headers
+from millpond.windows import LIVE, Clocking
 
 __all__ = ["TimestampType", "Topic", "TopicConfig", "check_name"]
 
@@ -49,6 +50,7 @@ class Topic:
     key_serializer: Serializer
     timestamp_extractor: TimestampExtractor | None = None
     config: TopicConfig = field(default_factory=TopicConfig)
+    clocking: Clocking = LIVE
 
     def __str__(self) -> str:
         return self.name
@@ -62,6 +64,7 @@ def make_topic(
     key_serializer: Any = "bytes",
     timestamp_extractor: TimestampExtractor | None = None,
     config: TopicConfig | None = None,
+    clocking: Clocking | None = None,
 ) -> Topic:
     """Return a topic from names or objects, checked."""
     check_name(name, "topic")
@@ -79,6 +82,7 @@ def make_topic(
         key_serializer=serializer(key_serializer),
         timestamp_extractor=timestamp_extractor,
         config=config or TopicConfig(),
+        clocking=clocking or LIVE,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import KeyBy, Merge, Read, Step
 
-__all__ = ["Cut", "cut_at_key_changes"]
+__all__ = ["Cut", "cut_at_key_changes", "scopes_of"]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Cut:
 
 def cut_at_key_changes(graph: Graph, children: dict[Step, list[Step]]) -> Cut:
     """Return where a graph is cut."""
-    scope_of = _scopes(graph)
+    scope_of = scopes_of(graph)
     cuts = _cut_points(graph, children, scope_of)
     entries = {step: tuple(c for c in children[step] if (step, c) in cuts) for step, _ in cuts}
     cut = Cut({step: set() for step in graph.steps}, [0], {}, entries)
@@ -59,7 +59,7 @@ def cut_at_key_changes(graph: Graph, children: dict[Step, list[Step]]) -> Cut:
     return cut
 
 
-def _scopes(graph: Graph) -> dict[Step, Step]:
+def scopes_of(graph: Graph) -> dict[Step, Step]:
     """Return, for each step, the step that gave its records their key."""
     scope_of: dict[Step, Step] = {}
     for step in graph.steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.plan.plan import Plan, Stage
-from millpond.steps.kinds import Emit, Fold, KeyBy, Merge, Read, Step, Write
+from millpond.steps.kinds import Emit, KeyBy, Late, Merge, Read, Step, Watermark, Window, Write
 
 __all__ = ["explain"]
 
@@ -42,8 +42,13 @@ def _text(step: Step, stage: Stage) -> str:
         return f"to_topic {step.name!r}" if step.topic else f"to_topic chosen by {step.name}"
     if isinstance(step, Emit):
         return step.kind if step.kind == "print" else f"sink {step.name}"
-    store = step.name if isinstance(step, Fold) else "default"
-    state = f"   state {stage.scope}/{store}" if step.is_stateful else ""
+    if isinstance(step, Watermark):
+        return f"watermark {step.clocking.lateness_ms} ms"
+    if isinstance(step, Late):
+        return f"late for {step.name}"
+    state = f"   state {stage.scope}/{step.store}" if step.is_stateful else ""
+    if isinstance(step, Window):
+        return f"window {step.kind}, {step.emit} by {step.closing}{state}"
     return f"{step.verb} {step.name}{state}"
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from millpond.plan.clocks import ClockPoint, ClockRef, clock_points, clocks_of_steps
 from millpond.plan.cut import Cut, cut_at_key_changes
 from millpond.plan.names import name_scopes
 from millpond.plan.validate import check_graph
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Emit, Fold, Read, Step, Write
+from millpond.steps.kinds import Aggregate, Emit, Late, Read, Step, Window, Write
 
 __all__ = ["Edge", "Output", "Plan", "Stage", "make_plan"]
 
@@ -33,6 +34,9 @@ class Edge:
     """The source whose bytes are passed on untouched; None: values in flight."""
     raw_key_of: int | None
     """The source whose key bytes are passed on; None: typed keys."""
+    combines: Aggregate | Window | None = None
+    """The step for which records are brought together before they move, each group of records
+    then being one; None: every record moves by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Plan:
     edges: tuple[Edge, ...]
     outputs: tuple[Output, ...]
     children: dict[Step, list[Step]] = field(repr=False)
+    points: tuple[ClockPoint, ...] = ()
+    clocks: dict[Step, ClockRef] = field(default_factory=dict, repr=False)
 
     @property
     def layers(self) -> int:
@@ -88,6 +94,19 @@ class Plan:
 
     def stage_of_scope(self, scope: str) -> Stage:
         return next(stage for stage in self.stages if stage.scope == scope)
+
+    def stage_clocks(self, stage: Stage) -> list[tuple[int, ...]]:
+        """Return the points of each clock that a stage goes by."""
+        refs = (self.clocks[step].points for step in stage.steps if step.is_stateful)
+        return list(dict.fromkeys(refs))
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        """Return, for each key scope, what its stores were made with."""
+        return {
+            stage.scope: {step.store: step.settings for step in stage.steps if step.settings}
+            for stage in self.stages
+            if stage.stores
+        }
 
     def stores(self) -> dict[str, list[str]]:
         """Return the stores of each key scope."""
@@ -114,14 +133,16 @@ def make_plan(graph: Graph, *, collect: bool = False) -> Plan:
     )
     edges = tuple(_edges(cut, reads))
     outputs = tuple(_outputs(graph, children, collect))
-    return Plan(reads, stages, edges, outputs, children)
+    points = clock_points(graph)
+    clocks = clocks_of_steps(graph, points)
+    return Plan(reads, stages, edges, outputs, children, points, clocks)
 
 
 def _stores(graph: Graph, cut: Cut, number: int) -> tuple[str, ...]:
     stores: dict[str, None] = {}
     for step in graph.steps:
         if step.is_stateful and number in cut.stages_of[step]:
-            stores[step.name if isinstance(step, Fold) else "default"] = None
+            stores[step.store] = None
     return tuple(stores)
 
 
@@ -133,13 +154,16 @@ def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
         raw_key = reads.index(start) if isinstance(start, Read) else None
         enter = cut.entries[after]
         edges.append(Edge(len(edges), after, source_stage, target, enter, raw, raw_key))
+        only = enter[0] if len(enter) == 1 else None
+        if isinstance(only, Aggregate | Window) and only.can_combine:
+            edges.append(Edge(len(edges), after, source_stage, target, enter, None, raw_key, only))
     return edges
 
 
 def _outputs(graph: Graph, children: dict[Step, list[Step]], collect: bool) -> list[Output]:
     outputs = [Output(0, "dead-letter")]
     for step in graph.steps:
-        is_leaf = not children[step]
+        is_leaf = all(isinstance(child, Late) for child in children[step])
         if isinstance(step, Write):
             outputs.append(Output(len(outputs), "write", step, is_leaf))
         elif isinstance(step, Emit):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from millpond.errors import PlanError
+from millpond.plan.cut import scopes_of
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Fold
+from millpond.steps.kinds import Map, Step
 
 __all__ = ["check_graph"]
 
@@ -14,14 +15,31 @@ def check_graph(graph: Graph) -> None:
     if not graph.reads():
         msg = "the application has no frame to run.\nFix: make one with app.dataframe(topic)."
         raise PlanError(msg)
-    folds: dict[str, Fold] = {}
+    owners: dict[tuple[Step, str], Step] = {}
+    scopes = scopes_of(graph)
     for step in graph.steps:
-        if isinstance(step, Fold):
-            if step.name in folds:
+        if not step.is_stateful or step.store == "default":
+            continue
+        other = owners.setdefault((scopes[step], step.store), step)
+        if other is not step:
+            msg = (
+                f"two steps keep their state under the name {step.store!r}: {other.verb} "
+                f"({other.call_site}) and {step.verb} ({step.call_site}).\n"
+                "Fix: their state would mix; give each its own name."
+            )
+            raise PlanError(msg)
+    _check_timers(graph)
+
+
+def _check_timers(graph: Graph) -> None:
+    owners: dict[str, Map] = {}
+    for step in graph.steps:
+        if isinstance(step, Map) and step.on_timer is not None:
+            other = owners.setdefault(step.name, step)
+            if other is not step:
                 msg = (
-                    f"two stateful_map steps are named {step.name!r} "
-                    f"({folds[step.name].call_site} and {step.call_site}).\n"
-                    "Fix: their state would mix; give each its own name."
+                    f"two steps with timers have the same name {step.name!r} "
+                    f"({other.call_site} and {step.call_site}).\n"
+                    "Fix: timers are found again by the function's name; use two functions."
                 )
                 raise PlanError(msg)
-            folds[step.name] = step

@@ -1,7 +1,8 @@
 """Records as Arrow columns, and packed rows: what Spark moves instead of one row per record.
 
-A packed row is (scope, grp, kind, payload): where its records go, and the records as one Arrow
-message. `kind` says which edge or output they belong to and which optional columns they have.
+A packed row is (scope, grp, kind, payload, clock): where its records go, the records as one
+Arrow message, and what time it is. `kind` says which edge or output they belong to and which
+optional columns they have. A row without records only wakes its key group.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from millpond.errors import MillpondError
 
 __all__ = ["PACKED", "Row", "by_group", "concat", "in_order", "read_payload", "records_schema"]
 
-PACKED = "scope string, grp int, kind int, payload binary"
+PACKED = "scope string, grp int, kind int, payload binary, clock binary"
 
 # What a row's `kind` says: an edge or an output, and its number, and its optional columns.
 EDGE, OUTPUT, REPORT, FAILURE = 0, 1, 2, 3
@@ -47,6 +48,7 @@ class Row(NamedTuple):
     grp: int
     kind: int
     payload: bytes
+    clock: bytes = b""
 
 
 def kind_of(family: int, number: int, columns: int = 0) -> int:
@@ -114,11 +116,14 @@ def in_order(batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch.num_rows < 2:
         return batch
     source, partition, offset = (batch.column(i).to_numpy() for i in (3, 4, 5))
-    if "path" in batch.schema.names:
-        # A record that was not expanded (no path) comes before those made from it.
-        path = pc.fill_null(batch.column("path"), b"").to_pylist()
-        keys = list(zip(source.tolist(), partition.tolist(), offset.tolist(), path, strict=True))
-        return batch.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
+    if "path" in batch.schema.names and batch.column("path").null_count < batch.num_rows:
+        # A record that was not expanded (no path) comes before those made from it. The sort is
+        # stable: what has the same place stays as it came.
+        order = pc.sort_indices(
+            pa.table({"s": source, "p": partition, "o": offset, "path": batch.column("path")}),
+            sort_keys=[(name, "ascending", "at_start") for name in ("s", "p", "o", "path")],
+        )
+        return batch.take(order)
     if np.all(source == source[0]) and np.all(partition == partition[0]):
         if np.all(offset[1:] >= offset[:-1]):
             return batch
@@ -148,9 +153,32 @@ def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.Recor
 
 
 def edge_rows(
-    batch: pa.RecordBatch, scope: str, edge: int, columns: int, groups: int
+    batch: pa.RecordBatch, scope: str, edge: int, columns: int, groups: int, clock: bytes
 ) -> Iterable[Row]:
     """Yield the packed rows that take records to another stage."""
     kind = kind_of(EDGE, edge, columns)
     for group, part in by_group(batch, groups):
-        yield Row(scope, group, kind, write_payload(part))
+        yield Row(scope, group, kind, write_payload(part), clock)
+
+
+# Where rows stand that no record made: before all records of a batch, or behind them.
+BEFORE, BEHIND = -1, 2**31 - 1
+
+
+def wake_row(scope: str, group: int, clock: bytes) -> Row:
+    """Return a row that brings a key group the time and nothing else."""
+    return Row(scope, group, kind_of(EDGE, 0), b"", clock)
+
+
+def moments_batch(keys: list[bytes | None], moments: list[int], place: int) -> pa.RecordBatch:
+    """Return rows for things that happen by the clock, as if they were records."""
+    count = len(keys)
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.nulls(count, pa.binary()),
+        pa.array(moments, pa.int64()),
+        pa.array(np.full(count, place, np.int32)),
+        pa.array(np.zeros(count, np.int64)),
+        pa.array(moments, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=records_schema(0))

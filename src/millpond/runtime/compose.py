@@ -6,19 +6,45 @@ exception of a user's function is wrapped once, here, with the step it came from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.topic import Topic
-from millpond.errors import MillpondError, shown
+from millpond.duration import moment
+from millpond.errors import FutureTimestampError, MillpondError, shown
+from millpond.plan.clocks import ClockPoint
 from millpond.record import Origin
+from millpond.runtime.counted import CountedWindows
+from millpond.runtime.distinct import distinct
 from millpond.runtime.emit import Emitter, Push, StepFailure
+from millpond.runtime.running import RunningTotals
+from millpond.runtime.schedule import Schedule, TimerWatcher
+from millpond.runtime.sessions import Sessions
+from millpond.runtime.sliding import SlidingWindows
+from millpond.runtime.tables import TableUpdate
+from millpond.runtime.windows import TimeWindows, WindowLogic
 from millpond.state.codec import Codec
 from millpond.state.view import KeyScope, State
-from millpond.steps.kinds import Callback, Emit, Fold, KeyBy, Map, Merge, Step, Write
+from millpond.steps.kinds import (
+    Aggregate,
+    Callback,
+    Distinct,
+    Emit,
+    Fold,
+    KeyBy,
+    Late,
+    Map,
+    Merge,
+    Step,
+    UpdateState,
+    Watermark,
+    Window,
+    Write,
+)
+from millpond.windows import Counted, Session, Sliding, TimeWindow
 
-__all__ = ["Composer", "checked_timestamp", "fan_out"]
+__all__ = ["Composer", "checked_timestamp", "clocked", "fan_out"]
 
 
 class Composer:
@@ -31,20 +57,35 @@ class Composer:
         writers: dict[Step, Emitter],
         origin: Origin,
         scope: KeyScope,
+        schedule: Schedule,
+        points: dict[Step, ClockPoint],
     ) -> None:
         self._children = children
         self._emitters = emitters
         self._writers = writers
         self._origin = origin
         self._scope = scope
-        self._state = State(scope)
+        self._schedule = schedule
+        self._points = points
         self._made: dict[Step, Push] = {}
+        self.windows: list[WindowLogic] = []
+        self.finishers: list[Finisher] = []
+        """Steps that have something to do behind the last record of a batch."""
+        self._merges: dict[Step, Push] = {}
 
     def below(self, step: Step) -> Push:
         """Return the function that hands on what a step gives."""
         sinks = [emitter.push() for emitter in self._emitters(step)]
-        nexts = [self.push(child) for child in self._children(step)]
-        return fan_out(sinks, nexts, step)
+        children = [child for child in self._children(step) if not isinstance(child, Late)]
+        give = fan_out(sinks, [self.push(child) for child in children], step)
+        if isinstance(step, Window) and step in self._points:
+            return clocked(self._points[step], step, self._schedule, self._scope, give)
+        return give
+
+    def merging(self, step: Step) -> Push:
+        """Return the function that takes records brought together for a step."""
+        self.push(step)
+        return self._merges[step]
 
     def push(self, step: Step) -> Push:
         """Return the function of a step and all that follows it in the stage."""
@@ -54,19 +95,135 @@ class Composer:
 
     def _make(self, step: Step, give: Push) -> Push:
         if isinstance(step, Map):
-            if step.kind == "apply" and step.callback.takes_state and not step.uses_metadata:
-                return _apply_stateful(step, step.callback.function, self._state, give)
-            return _MAPS[step.kind](step, _adapted(step.callback, self._state), give, self._origin)
+            return self._map(step, give)
         if isinstance(step, Fold):
-            return _fold(step, State(self._scope, step.name), self._scope.codec, give)
+            return _fold(step, self._state_of(step), self._scope.codec, give)
+        if isinstance(step, Aggregate):
+            return self._aggregate(step, give)
+        if isinstance(step, Window):
+            return self._window(step, give)
+        if isinstance(step, Distinct):
+            return distinct(step, self._state_of(step), self._scope.codec, give)
+        if isinstance(step, UpdateState):
+            update = TableUpdate(step, self._scope, self._origin, give)
+            self.finishers.append(update)
+            return update.push
+        if isinstance(step, Watermark):
+            stamped = clocked(self._points[step], step, self._schedule, self._scope, give)
+            return stamped if step.on is None else _stamped(step, step.on, stamped)
         if isinstance(step, KeyBy):
             return _key_by(step, give)
         if isinstance(step, Write):
             return _write(step, self._writers[step], give)
         if isinstance(step, Emit):
             return _emit(self._writers[step].push(), give)
-        assert isinstance(step, Merge), step
+        assert isinstance(step, Merge | Late), step
         return give
+
+    def _state_of(self, step: Step) -> State:
+        timed = isinstance(step, Map) and step.on_timer is not None
+        ttl_ms = step.within_ms if isinstance(step, Distinct) else getattr(step, "ttl_ms", None)
+        clock = self._schedule.clock_of(step) if step.is_stateful else None
+        owner = step.name if timed else None
+        return State(self._scope, step.store, clock=clock, ttl_ms=ttl_ms, owner=owner)
+
+    def _map(self, step: Map, give: Push) -> Push:
+        if step.kind == "timestamp":
+            give = clocked(self._points[step], step, self._schedule, self._scope, give)
+        state = self._state_of(step)
+        if step.kind == "apply" and step.callback.takes_state and not step.callback.takes_metadata:
+            push = _apply_stateful(step, step.callback.function, state, give)
+        else:
+            push = _MAPS[step.kind](step, _adapted(step.callback, state), give, self._origin)
+        return push if step.on_timer is None else self._timed(step, state, give, push)
+
+    def _timed(self, step: Map, state: State, give: Push, push: Push) -> Push:
+        """Let the timers of a step fire by the clocks, and by the records of their key."""
+        clock = self._schedule.clock_of(step)
+        timers, wall = (
+            TimerWatcher(step, state, self._scope, clock, give, kind)
+            for kind in ("event", "processing")
+        )
+        self._schedule.watchers += [timers, wall]
+        return timers.before(push, self._origin, self._schedule.lateness_of(step))
+
+    def _aggregate(self, step: Aggregate, give: Push) -> Push:
+        totals = RunningTotals(step, self._scope, self._state_of(step), self._origin, give)
+        if step.emit == "record":
+            return totals.push
+        self._merges[step] = totals.merge
+        self.finishers.append(totals)
+        return totals.push_quietly
+
+    def _window(self, step: Window, give: Push) -> Push:
+        late = [self.push(child) for child in self._children(step) if isinstance(child, Late)]
+        give_late = fan_out([], late, step) if late else None
+        clock = self._schedule.clock_of(step)
+        logic = _LOGIC[type(step.kind)](step, self._scope, clock, self._origin, give, give_late)
+        self.windows.append(logic)
+        if step.closing == "watermark":
+            self._schedule.watchers.append(logic)
+        if isinstance(logic, TimeWindows):
+            self._merges[step] = logic.merge
+        return logic.push
+
+
+class Finisher(Protocol):
+    """A step that has something to do behind the last record of a batch."""
+
+    def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        """Yield the index of a record, and what is to be done in its name."""
+
+
+_LOGIC: dict[type, type[WindowLogic]] = {
+    TimeWindow: TimeWindows,
+    Sliding: SlidingWindows,
+    Session: Sessions,
+    Counted: CountedWindows,
+}
+
+
+def clocked(point: ClockPoint, step: Step, schedule: Schedule, scope: KeyScope, give: Push) -> Push:
+    """Tell the time by each record that comes by; put aside what is too far ahead."""
+    number, ahead = point.number, point.clocking.max_future_ms
+    seen = schedule.seen
+
+    def tell(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        if ahead is not None and timestamp > scope.now + ahead:
+            if point.is_guarded:
+                raise StepFailure(step, too_far_ahead(timestamp, scope.now, ahead))
+        elif timestamp > seen.get(number, _NEVER):
+            seen[number] = timestamp
+        scope.timestamp = timestamp
+        give(value, key, timestamp, headers)
+
+    return tell
+
+
+_NEVER = -(2**63) - 1
+
+
+def too_far_ahead(timestamp: int, now: int, ahead: int) -> FutureTimestampError:
+    """Return what is said of a record from the future."""
+    return FutureTimestampError(
+        f"the record's time, {timestamp}, is {timestamp - now} ms ahead of the wall clock, more "
+        f"than the {ahead} ms that max_future allows; it would close everybody's windows.\n"
+        "Fix: mend the producer's clock or the timestamp extractor (are its numbers milliseconds?)"
+        ", or raise max_future."
+    )
+
+
+def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
+    """Give each record the time that a function finds in its value."""
+
+    def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        try:
+            timestamp = moment(on(value), "the time of a record")
+        except Exception as error:
+            raise StepFailure(step, error) from error
+        give(value, key, timestamp, headers)
+
+    return stamp
 
 
 def fan_out(sinks: list[Push], nexts: list[Push], step: Step) -> Push:

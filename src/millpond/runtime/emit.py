@@ -25,9 +25,11 @@ Push = Callable[[Any, Any, int, Any], None]
 class StepFailure(Exception):
     """A step failed; carries the step to where the record is known."""
 
-    def __init__(self, step: Step, error: Exception) -> None:
+    def __init__(self, step: Step, error: Exception, rows: tuple[int, ...] = ()) -> None:
         self.step = step
         self.error = error
+        self.rows = rows
+        """The records it failed on, where they are others than the one in hand."""
 
 
 class Changes:

@@ -21,7 +21,18 @@ from millpond.plan.plan import Edge, Output, Plan, Stage
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.emit import Changes
 from millpond.state.codec import Codec
-from millpond.steps.kinds import KeyBy, Map, Merge, Read, Step, Write
+from millpond.steps.kinds import (
+    KeyBy,
+    Late,
+    Map,
+    Merge,
+    Read,
+    Step,
+    UpdateState,
+    Watermark,
+    Window,
+    Write,
+)
 
 __all__ = ["DeadLetters", "edge_changes", "needs_metadata", "output_changes", "plain_key"]
 
@@ -62,14 +73,18 @@ def output_changes(plan: Plan, stage: Stage, output: Output) -> Changes:
 def _with_path(
     plan: Plan, stage: Stage, step: Step, value: Any, key: Any, **options: bool
 ) -> Changes:
-    kinds = {s.kind for s in _path(plan, stage, step) if isinstance(s, Map)}
-    reads = [s for s in _path(plan, stage, step) if isinstance(s, Read)]
+    way = _path(plan, stage, step)
+    kinds = {s.kind for s in way if isinstance(s, Map)}
+    makes = any(isinstance(s, Window | Late | UpdateState) for s in way)
+    makes = makes or any(isinstance(s, Map) and s.on_timer is not None for s in way)
+    reads = any(isinstance(s, Read) and s.source.timestamp_extractor is not None for s in way)
+    stamps = any(isinstance(s, Watermark) and s.on is not None for s in way)
     return Changes(
         value,
         key,
-        timestamp="timestamp" in kinds or any(r.source.timestamp_extractor for r in reads),
-        headers=encode_headers if "headers" in kinds else None,
-        path="expand" in kinds,
+        timestamp="timestamp" in kinds or makes or reads or stamps,
+        headers=encode_headers if "headers" in kinds or makes else None,
+        path="expand" in kinds or makes,
         **options,
     )
 
@@ -98,7 +113,7 @@ def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
     if step.topic is None or step.key or not isinstance(step.topic.key_serializer, BytesSerializer):
         return False
     path = _path(plan, stage, step)
-    if any(isinstance(s, KeyBy) for s in path):
+    if any(isinstance(s, KeyBy | UpdateState) for s in path):
         return False
     if stage.number == 0:
         reads = [s for s in path if isinstance(s, Read)]

@@ -55,6 +55,12 @@ class BatchReport:
     """From the first task to the last output, before the commit."""
     keys: dict[tuple[str, int], int] = field(default_factory=dict)
     """Keys in state of each (scope, key group) that the batch touched."""
+    times: dict[int, int] = field(default_factory=dict)
+    """The largest timestamp that came by each clock point."""
+    due: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+    """The next moment of each clock at which a touched group has something to do."""
+    clock_seq: int = 0
+    """Which clock the batch went by."""
 
     @property
     def read(self) -> int:
@@ -63,6 +69,10 @@ class BatchReport:
     @property
     def dead(self) -> int:
         return sum(stage.dead for stage in self.stages.values())
+
+    @property
+    def late(self) -> int:
+        return sum(stage.late for stage in self.stages.values())
 
     @property
     def reconciles(self) -> bool:
@@ -111,7 +121,8 @@ def to_records(batch: pa.RecordBatch, topics: list[str]) -> list[Record]:
     records = []
     for packed, time, source, partition, offset, header in zip(*columns, headers, strict=True):
         value, key = inflight.decode(packed)
-        place = (topics[source], partition, offset)
+        is_record = 0 <= source < len(topics)
+        place = (topics[source], partition, offset) if is_record else ("", -1, -1)
         records.append(Record(key, value, time, decode_headers(header), *place))
     return records
 
@@ -121,11 +132,16 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
     counts.entered += part["in"]  # type: ignore[operator]
     counts.out += part["out"]  # type: ignore[operator]
     counts.filtered += part["filtered"]  # type: ignore[operator]
+    counts.late += part["late"]  # type: ignore[operator]
     counts.dead += part["dead"]  # type: ignore[operator]
     report.outputs += part["outputs"]  # type: ignore[operator]
     if part["keys"]:
-        scope, group, count = part["keys"]  # type: ignore[misc]
+        scope, group, count, due = part["keys"]  # type: ignore[misc]
         report.keys[scope, group] = count  # type: ignore[has-type]
+        report.due[scope, group] = due  # type: ignore[has-type]
+    for point, timestamp in part["times"].items():  # type: ignore[attr-defined]
+        report.times[point] = max(timestamp, report.times.get(point, timestamp))
+    report.clock_seq = max(report.clock_seq, part["seq"])  # type: ignore[call-overload]
 
 
 def _step_error(failure: Failure) -> StepError:

@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.plan.plan import Plan
-from millpond.runtime.batch import Row, concat, family_of, in_order, read_payload
+from millpond.runtime.batch import (
+    Row,
+    concat,
+    family_of,
+    in_order,
+    read_payload,
+    records_schema,
+)
+from millpond.runtime.clock import Clock
 from millpond.runtime.stage import StageRunner
 from millpond.state.codec import Codec
 from millpond.state.store import Store
@@ -23,17 +31,30 @@ __all__ = ["key_decoder", "run_group"]
 def run_group(runner: StageRunner, rows: Iterable[Row], store: Store, group: int) -> Iterator[Row]:
     """Run a stage over the rows of one key group."""
     batches: dict[int, list[pa.RecordBatch]] = {}
+    clock: Clock | None = None
     for row in rows:
-        _, edge, columns = family_of(row.kind)
-        batches.setdefault(edge, []).append(read_payload(row.payload, columns))
-    if len(batches) == 1:
-        ((edge, parts),) = batches.items()
-        return runner.run(in_order(concat(parts)), [runner.entries[edge]], store, group)
-    return _run_mixed(runner, batches, store, group)
+        if row.clock and clock is None:
+            clock = Clock.decode(row.clock)
+        if row.payload:
+            _, edge, columns = family_of(row.kind)
+            batches.setdefault(edge, []).append(read_payload(row.payload, columns))
+    if len(batches) > 1:
+        return _run_mixed(runner, batches, store, group, clock)
+    edge, parts = next(iter(batches.items()), (next(iter(runner.entries)), [_NOTHING]))
+    records = in_order(concat(parts))
+    return runner.run(records, [runner.entries[edge]], store, group, clock)
+
+
+_EMPTY = records_schema(0)
+_NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in _EMPTY], schema=_EMPTY)
 
 
 def _run_mixed(
-    runner: StageRunner, batches: dict[int, list[pa.RecordBatch]], store: Store, group: int
+    runner: StageRunner,
+    batches: dict[int, list[pa.RecordBatch]],
+    store: Store,
+    group: int,
+    clock: Clock | None,
 ) -> Iterator[Row]:
     """Records that came by several edges run in one order, each read in its own way."""
     # The sort is stable: of records of one origin, those of the lower edge come first.
@@ -44,7 +65,7 @@ def _run_mixed(
     ordered = in_order(numbered)
     entries = [runner.entries[edge] for edge in ordered.column("edge").to_pylist()]
     names = [name for name in ordered.schema.names if name != "edge"]
-    return runner.run(ordered.select(names), entries, store, group)
+    return runner.run(ordered.select(names), entries, store, group, clock)
 
 
 def key_decoder(plan: Plan, scope: str, codec: Codec) -> Callable[[bytes], Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.runtime.batch import HEADERS, Row, records_schema
+from millpond.runtime.clock import Clock
 from millpond.runtime.stage import StageRunner
 
 __all__ = ["entered", "run_source"]
@@ -35,10 +36,12 @@ def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) ->
     )
 
 
-def run_source(runner: StageRunner, number: int, records: pa.RecordBatch) -> Iterator[Row]:
+def run_source(
+    runner: StageRunner, number: int, records: pa.RecordBatch, clock: Clock
+) -> Iterator[Row]:
     """Run stage 0 over records of one source."""
     edge = runner.passes_untouched(number)
     if edge is None:
-        return runner.run(records, [runner.entries[number]])
+        return runner.run(records, [runner.entries[number]], clock=clock)
     columns = HEADERS if "headers" in records.schema.names else 0
-    return runner.forward(records, edge, columns)
+    return runner.forward(records, number, edge, columns, clock)

@@ -12,32 +12,40 @@ import marshal
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
 from millpond.connectors.topic import TimestampType
-from millpond.errors import Failure, shown
+from millpond.errors import Failure, FutureTimestampError, shown
+from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.record import Origin, current_origin
 from millpond.runtime.batch import (
+    BEFORE,
+    BEHIND,
     FAILURE,
     OUTPUT,
     REPORT,
     Row,
     edge_rows,
     kind_of,
+    moments_batch,
     write_payload,
 )
-from millpond.runtime.compose import Composer, checked_timestamp, fan_out
+from millpond.runtime.clock import Clock
+from millpond.runtime.combine import Combiner
+from millpond.runtime.compose import Composer, checked_timestamp, clocked, fan_out
 from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
+from millpond.runtime.schedule import Schedule
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
@@ -60,6 +68,8 @@ class Settings:
     codec: Codec = field(default_factory=Codec)
     on_error: OnError = "stop"
     on_processing_error: Callable[..., bool] | None = None
+    keeps_clock: bool = False
+    """Whether a group remembers the time, because records come to it without."""
 
     @property
     def undo(self) -> bool:
@@ -78,6 +88,29 @@ class Entry:
     is_raw_value: bool = False
     """Whether a value's bytes are a producer's own."""
     is_raw_key: bool = False
+    point: ClockPoint | None = None
+    """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
+    is_guarded: bool = False
+    """Whether each record's time is looked at, because one of the batch is absurd."""
+
+
+@dataclass
+class Counts:
+    """What became of the records that entered a stage."""
+
+    entered: int = 0
+    out: int = 0
+    late: int = 0
+    dead: int = 0
+    outputs: int = 0
+    keys: Any = None
+    has_failed: bool = False
+
+    def add(self, entered: int, out: int, late: int, dead: np.ndarray) -> None:
+        self.entered += entered
+        self.out += out
+        self.late += late
+        self.dead += int(dead.sum())
 
 
 class StageRunner:
@@ -89,11 +122,14 @@ class StageRunner:
         self._settings = settings
         self._origin = Origin(plan.topics)
         self._scope = KeyScope(settings.codec, undo=settings.undo)
+        self._schedule = Schedule(plan, stage, self._scope)
+        leaving = [edge for edge in plan.edges if edge.source_stage == stage.number]
         self._edges = {
             edge: Emitter(self._origin, edge_changes(plan, stage, edge, settings.codec), edge.after)
-            for edge in plan.edges
-            if edge.source_stage == stage.number
+            for edge in leaving
+            if edge.combines is None
         }
+        self._combiners = {edge: self._combiner(edge) for edge in leaving if self._combines(edge)}
         self._outputs = {
             output: Emitter(self._origin, output_changes(plan, stage, output), output.step)
             for output in plan.outputs
@@ -102,37 +138,67 @@ class StageRunner:
         self._emitters = [*self._edges.values(), *self._outputs.values()]
         self._dead = DeadLetters()
         self._metadata = needs_metadata(plan, stage)
+        self._needs_time = self._metadata or bool(self._combiners)
+        self._points = {point.step: point for point in plan.points}
         composer = Composer(
             lambda step: plan.children_in(step, stage),
             self._leaving,
             {o.step: e for o, e in self._outputs.items() if o.step and o.kind in _IN_PLACE},
             self._origin,
             self._scope,
+            self._schedule,
+            self._points,
         )
         self.entries = self._make_entries(composer)
+        self._windows, self._finishers = composer.windows, composer.finishers
 
-    def _leaving(self, step: Step) -> list[Emitter]:
-        edges = [emitter for edge, emitter in self._edges.items() if edge.after is step]
+    def _combines(self, edge: Edge) -> bool:
+        # Where a failed record is let go, what it did must be undone, record by record; and what
+        # is gathered is not encoded yet, so no step may go on with the value and change it.
+        is_last = not self.plan.children_in(edge.after, self.stage)
+        return edge.combines is not None and not self._settings.undo and is_last
+
+    def _combiner(self, edge: Edge) -> Combiner:
+        step = edge.combines
+        assert step is not None
+        single = next(e for e in self._edges if e.after is edge.after and e.target == edge.target)
+        changes = edge_changes(self.plan, self.stage, edge, self._settings.codec)
+        clock = self._schedule.clock_of(step)
+        return Combiner(step, self._origin, clock, changes.key, self._edges[single].push())
+
+    def _leaving(self, step: Step) -> list[Emitter | Combiner]:
+        combined = {(edge.after, edge.target): c for edge, c in self._combiners.items()}
+        edges = [
+            combined.get((edge.after, edge.target), emitter)
+            for edge, emitter in self._edges.items()
+            if edge.after is step
+        ]
         ends = [e for o, e in self._outputs.items() if o.step is step and o.kind not in _IN_PLACE]
         return edges + ends
 
     def _make_entries(self, composer: Composer) -> dict[int, Entry]:
         if self.stage.number == 0:
             return {
-                number: Entry(
-                    read,
-                    read.source.value_deserializer,
-                    read.source.key_deserializer,
-                    _with_timestamp(read, composer.below(read))
-                    if read.source.timestamp_extractor
-                    else composer.below(read),
-                    is_raw_value=read.source.kind == "topic",
-                    is_raw_key=read.source.kind == "topic",
-                )
+                number: self._entry_of_source(read, composer.below(read))
                 for number, read in enumerate(self.plan.reads)
             }
         arriving = [edge for edge in self.plan.edges if edge.target == self.stage.number]
         return {edge.number: self._entry_of(edge, composer) for edge in arriving}
+
+    def _entry_of_source(self, read: Read, push: Push) -> Entry:
+        source, point = read.source, self._points[read]
+        if source.timestamp_extractor:
+            push = _with_timestamp(read, clocked(point, read, self._schedule, self._scope, push))
+        is_topic = source.kind == "topic"
+        return Entry(
+            read,
+            source.value_deserializer,
+            source.key_deserializer,
+            push,
+            is_raw_value=is_topic,
+            is_raw_key=is_topic,
+            point=None if source.timestamp_extractor else point,
+        )
 
     def _entry_of(self, edge: Edge, composer: Composer) -> Entry:
         reads = self.plan.reads
@@ -142,7 +208,9 @@ class StageRunner:
             edge.after,
             raw.value_deserializer if raw else inflight.decode,
             key.key_deserializer if key else self._settings.codec.decode,
-            fan_out([], [composer.push(step) for step in edge.enter], edge.after),
+            composer.merging(edge.combines)
+            if edge.combines
+            else fan_out([], [composer.push(step) for step in edge.enter], edge.after),
             is_raw_value=raw is not None and raw.kind == "topic",
             is_raw_key=key is not None and key.kind == "topic",
         )
@@ -155,13 +223,44 @@ class StageRunner:
         if read.source.timestamp_extractor or self.plan.children_in(read, self.stage):
             return None
         leaving = [edge for edge in self._edges if edge.after is read]
-        return leaving[0] if len(leaving) == 1 and not self._leaving(read)[1:] else None
+        if len(leaving) != 1 or self._leaving(read)[1:] or self._combiners:
+            return None
+        return leaving[0]
 
-    def forward(self, entered: pa.RecordBatch, edge: Edge, columns: int) -> Iterator[Row]:
+    def forward(
+        self, entered: pa.RecordBatch, number: int, edge: Edge, columns: int, clock: Clock
+    ) -> Iterator[Row]:
         """Hand untouched records on, without looking at any of them."""
-        target = self.plan.stages[edge.target]
-        yield from edge_rows(entered, target.scope, edge.number, columns, self._settings.groups)
-        yield self._report_row(entered.num_rows, entered.num_rows, 0, 0, None)
+        self._schedule.begin(clock)
+        entry = self.entries[number]
+        if self._has_future(entered, entry):
+            yield from self.run(entered, [entry], clock=clock)
+            return
+        self._tell_time(entered, entry)
+        scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
+        told = clock.encode() if clock.seq else b""
+        yield from edge_rows(entered, scope, edge.number, columns, groups, told)
+        yield self._report_row(Counts(entered.num_rows, entered.num_rows), clock)
+
+    def _has_future(self, entered: pa.RecordBatch, entry: Entry) -> bool:
+        """Tell whether there are records too far ahead of the wall clock, to be put aside."""
+        if entry.point is None or not entry.point.is_guarded or not entered.num_rows:
+            return False
+        ahead = entry.point.clocking.max_future_ms
+        latest = pc.max(entered.column("timestamp")).as_py()
+        return ahead is not None and latest > self._scope.now + ahead
+
+    def _tell_time(self, entered: pa.RecordBatch, entry: Entry) -> None:
+        """Take the largest timestamp that is not absurd."""
+        if entry.point is None or not entered.num_rows:
+            return
+        times, ahead = entered.column("timestamp"), entry.point.clocking.max_future_ms
+        latest = pc.max(times).as_py()
+        if ahead is not None and latest > self._scope.now + ahead:
+            times = times.filter(pc.less_equal(times, self._scope.now + ahead))
+            latest = pc.max(times).as_py()
+        if latest is not None:
+            self._schedule.observe(entry.point.number, latest)
 
     def run(
         self,
@@ -169,49 +268,128 @@ class StageRunner:
         entries: list[Entry],
         store: Store | None = None,
         group: int = -1,
+        clock: Clock | None = None,
     ) -> Iterator[Row]:
         """Run the stage over records, in the order given; `entries` has one or one per record."""
         pages = None
         if store is not None:
             pages = Pages(store, self._settings.codec, self._settings.groups)
             self._scope.open(pages)
+        clock = self._set_clock(clock, pages)
+        counts = Counts()
+        token = current_origin.set(self._origin)
+        try:
+            if pages is not None:
+                yield from self._by_clock(pages, BEFORE, counts)
+            if entered.num_rows and not counts.has_failed:
+                yield from self._by_record(entered, entries, pages, counts)
+            if pages is not None and not counts.has_failed:
+                yield from self._by_clock(pages, BEHIND, counts)
+        finally:
+            current_origin.reset(token)
+        if counts.has_failed:
+            return
+        if pages is not None:
+            pages.flush(self._schedule.shows)
+            counts.keys = (self.stage.scope, group, pages.keys, self._schedule.next_due(pages))
+        yield self._report_row(counts, clock)
+
+    def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:
+        if pages is not None and self._settings.keeps_clock:
+            if clock is None and pages.clock:
+                clock = Clock.decode(pages.clock)
+            elif clock is not None:
+                pages.clock = clock.encode()
+        clock = clock or Clock()
+        self._clock = clock.encode() if clock.seq else b""
+        self._schedule.begin(clock)
+        return clock
+
+    def _by_record(
+        self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None, counts: Counts
+    ) -> Iterator[Row]:
+        """Push every record through the stage."""
+        self._locate(entered)
+        if len(entries) == 1:
+            if self._has_future(entered, entries[0]):
+                entries = [self._guarded(entries[0])]
+            self._tell_time(entered, entries[0])
+        for window in self._windows:
+            window.late_rows.clear()
+        for combiner in self._combiners.values():
+            combiner.keys = entered.column("key").to_pylist()
+        seen, dead = np.zeros((2, entered.num_rows), bool)
+        for failed in self._loop(entered, entries, pages):
+            if isinstance(failed, Failure):
+                yield self._give_up(failed, counts)
+                return
+            dead[failed] = True
+            yield from self._flush(entered, seen, counts)
+        late = np.zeros(entered.num_rows, bool)
+        for window in self._windows:
+            late[window.late_rows] = True
+        late &= ~dead
+        counts.add(entered.num_rows, int((seen & ~late & ~dead).sum()), int(late.sum()), dead)
+
+    def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
+        """Do what is due in the group: each thing like a record of its own."""
+        visits, keys = self._schedule.visits(pages)
+        if visits:
+            moments = [visit.happening.at for visit in visits]
+            batch = moments_batch([visit.key for visit in visits], moments, place)
+            self._locate(batch)
+            entry = next(iter(self.entries.values()))
+            for index, (key_bytes, happening) in enumerate(visits):
+                self._origin.index, self._origin.path = index, key_bytes or b""
+                self._scope.bind(key_bytes)
+                self._scope.timestamp = happening.at
+                marks = [len(emitter) for emitter in self._emitters] if self._settings.undo else []
+                try:
+                    happening.run(None if key_bytes is None else entry.decode_key(key_bytes))
+                except StepFailure as failure:
+                    verdict = self._failed(failure, marks, batch, entry)
+                    if isinstance(verdict, Failure):
+                        yield self._give_up(verdict, counts)
+                        return
+                    happening.drop()
+                    counts.add(1, 0, 0, np.ones(1, bool))
+                self._scope.keep()
+            self._origin.path = None
+            yield from self._flush(batch, np.zeros(len(visits), bool), counts)
+        self._schedule.settle(keys)
+        self._scope.keep()
+
+    def _locate(self, entered: pa.RecordBatch) -> None:
+        """Let the origin point into a batch."""
         self._origin.sources = entered.column("source").to_pylist()
         self._origin.partitions = entered.column("partition").to_pylist()
         self._origin.offsets = entered.column("offset").to_pylist()
-        seen = np.zeros(entered.num_rows, bool)
-        outputs, dead = 0, 0
-        token = current_origin.set(self._origin)
-        try:
-            for failed in self._loop(entered, entries, pages):
-                if isinstance(failed, Failure):
-                    self._reset()
-                    yield Row("", -1, kind_of(FAILURE, 0), pickle.dumps(failed))
-                    return
-                dead += failed
-                outputs += self._leaves()
-                yield from self._flush(entered, seen)
-        finally:
-            current_origin.reset(token)
-        if pages is not None:
-            pages.flush()
-        outputs += self._leaves()
-        yield from self._flush(entered, seen)
-        keys = None if pages is None else (self.stage.scope, group, pages.keys)
-        yield self._report_row(entered.num_rows, int(seen.sum()), dead, outputs, keys)
+
+    def _guarded(self, entry: Entry) -> Entry:
+        """Return an entry that looks at each record's time before anything else does."""
+        assert entry.point is not None
+        push = clocked(entry.point, entry.read, self._schedule, self._scope, entry.push)
+        return replace(entry, push=push, is_guarded=True)
+
+    def _give_up(self, failure: Failure, counts: Counts) -> Row:
+        counts.has_failed = True
+        self._reset()
+        return Row("", -1, kind_of(FAILURE, 0), pickle.dumps(failure))
 
     def _loop(  # noqa: C901 - one loop on purpose: a call per record is what costs here
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
-    ) -> Iterator[int | Failure]:
-        """Push every record; yield the number of dead letters whenever output should leave."""
+    ) -> Iterator[list[int] | Failure]:
+        """Push every record; yield the records put aside whenever output should leave."""
         origin, scope, undo = self._origin, self._scope, self._settings.undo
         single, entry, places = len(entries) == 1, entries[0], scope.places
         decode, push = fast(entry.decode_value), entry.push
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
         marks: list[int] = []
-        dead = fresh_bytes = 0
+        dead: list[int] = []
+        fresh_bytes = 0
         origin.path = None
         for index, (raw, key_bytes, key, timestamp, headers) in enumerate(
-            self._columns(entered, pages)
+            self._columns(entered, entries, pages)
         ):
             if not single:
                 entry = entries[index]
@@ -224,6 +402,7 @@ class StageRunner:
             try:
                 if pages is not None:
                     scope.place = places.get(key_bytes) or scope.find(key_bytes)
+                    scope.timestamp = timestamp
                 try:
                     value = None if raw is None else decode(raw)
                     if key is not None:
@@ -243,10 +422,29 @@ class StageRunner:
                 fresh_bytes += self._recent_bytes()
                 if fresh_bytes > _CHUNK_BYTES:
                     yield dead
-                    dead = fresh_bytes = 0
+                    dead, fresh_bytes = [], 0
+        for failed in self._finish(entered, entry):
+            if isinstance(failed, Failure):
+                yield failed
+                return
+            dead += failed
         yield dead
 
-    def _columns(self, entered: pa.RecordBatch, pages: Pages | None) -> Iterator[tuple[Any, ...]]:
+    def _finish(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
+        """Let steps do what they do once a batch."""
+        for finisher in self._finishers:
+            for index, call in finisher.finish():
+                self._origin.index = index
+                marks = [len(emitter) for emitter in self._emitters]
+                try:
+                    call()
+                except StepFailure as failure:
+                    yield self._failed(failure, marks, entered, entry)
+                self._scope.keep()
+
+    def _columns(
+        self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
+    ) -> Iterator[tuple[Any, ...]]:
         """Return (value bytes, key bytes, key to decode, timestamp, headers) of each record."""
         values = entered.column("value").to_pylist()
         keys: Any = repeat(None)
@@ -254,10 +452,10 @@ class StageRunner:
             keys = entered.column("key").to_pylist()
         timestamps: Any = repeat(0)
         headers: Any = repeat(None)
-        if self._metadata:
+        if self._needs_time or pages is not None or entries[0].is_guarded:
             timestamps = entered.column("timestamp").to_pylist()
-            if "headers" in entered.schema.names:
-                headers = map(decode_headers, entered.column("headers").to_pylist())
+        if self._metadata and "headers" in entered.schema.names:
+            headers = map(decode_headers, entered.column("headers").to_pylist())
         return zip(
             values,
             keys,
@@ -276,13 +474,21 @@ class StageRunner:
     def _leaves(self) -> int:
         return sum(len(emitter) for output, emitter in self._outputs.items() if output.is_leaf)
 
-    def _flush(self, entered: pa.RecordBatch, seen: np.ndarray) -> Iterator[Row]:
+    def _flush(self, entered: pa.RecordBatch, seen: np.ndarray, counts: Counts) -> Iterator[Row]:
+        counts.outputs += self._leaves()
+        groups = self._settings.groups
         for edge, emitter in self._edges.items():
             if len(emitter):
                 seen[emitter.rows] = True
                 batch, columns = emitter.take(entered)
                 scope = self.plan.stages[edge.target].scope
-                yield from edge_rows(batch, scope, edge.number, columns, self._settings.groups)
+                yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
+        for edge, combiner in self._combiners.items():
+            if len(combiner):
+                seen[combiner.rows] = True
+                batch = combiner.take(entered)
+                scope = self.plan.stages[edge.target].scope
+                yield from edge_rows(batch, scope, edge.number, 0, groups, self._clock)
         for output, emitter in self._outputs.items():
             if len(emitter):
                 seen[emitter.rows] = True
@@ -299,17 +505,22 @@ class StageRunner:
     def _reset(self) -> None:
         for emitter in self._emitters:
             emitter.cut_to(0)
+        for combiner in self._combiners.values():
+            combiner.clear()
         self._dead = DeadLetters()
 
-    def _report_row(self, entered: int, out: int, dead: int, outputs: int, keys: Any) -> Row:
+    def _report_row(self, counts: Counts, clock: Clock) -> Row:
         report = {
             "stage": self.stage.number,
-            "in": entered,
-            "out": out,
-            "dead": dead,
-            "filtered": entered - out - dead,
-            "outputs": outputs,
-            "keys": keys,
+            "in": counts.entered,
+            "out": counts.out,
+            "late": counts.late,
+            "dead": counts.dead,
+            "filtered": counts.entered - counts.out - counts.late - counts.dead,
+            "outputs": counts.outputs,
+            "keys": counts.keys,
+            "times": self._schedule.take_seen(),
+            "seq": clock.seq,
         }
         return Row("", -1, kind_of(REPORT, 0), marshal.dumps(report))
 
@@ -350,8 +561,12 @@ class StageRunner:
 
     def _failed(
         self, failure: StepFailure, marks: list[int], entered: pa.RecordBatch, entry: Entry
-    ) -> int | Failure:
-        """Undo what a record did; return its number of dead letters, or what ends the run."""
+    ) -> list[int] | Failure:
+        """Undo what a record did; return the records put aside, or what ends the run."""
+        rows = list(failure.rows) or [self._origin.index]
+        if isinstance(failure.error, FutureTimestampError):
+            self._put_aside(rows, failure, entered, entry)
+            return rows
         if not self._settings.undo:
             return self._failure(failure, entered, entry)
         self._scope.undo()
@@ -363,14 +578,20 @@ class StageRunner:
             try:
                 logger = logging.getLogger("millpond")
                 if callback(failure.error, self._origin.context(), logger):
-                    return 0
+                    return []
             except Exception as error:
                 return self._failure(StepFailure(failure.step, error), entered, entry)
-        facts = self._failure(failure, entered, entry)
         if self._settings.on_error == "stop":
-            return facts
-        self._dead.add(self._origin.index, entered, entry, facts)
-        return 1
+            return self._failure(failure, entered, entry)
+        self._put_aside(rows, failure, entered, entry)
+        return rows
+
+    def _put_aside(
+        self, rows: list[int], failure: StepFailure, entered: pa.RecordBatch, entry: Entry
+    ) -> None:
+        for row in rows:
+            self._origin.index = row
+            self._dead.add(row, entered, entry, self._failure(failure, entered, entry))
 
 
 def _with_timestamp(read: Read, push: Push) -> Push:

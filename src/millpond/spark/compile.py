@@ -37,12 +37,10 @@ def compile_plan(
     partitions: int,
 ) -> DataFrame:
     """Return the packed rows of every batch."""
-    legs = [_spark_leg(plan, settings, frames[name], partitions) for name in frames]
-    if sources.readers:
-        legs.insert(0, _own_leg(session, plan, settings, sources, partitions))
-    rows = legs[0]
-    for leg in legs[1:]:
-        rows = rows.unionAll(leg)
+    # Our own source is there even where it reads nothing: it says what time it is.
+    rows = _own_leg(session, plan, settings, sources, partitions)
+    for name in frames:
+        rows = rows.unionAll(_spark_leg(plan, settings, frames[name], partitions))
     for layer in range(1, plan.layers + 1):
         processor = LayerProcessor(plan, layer, settings)
         grouped = rows.groupBy("scope", "grp")

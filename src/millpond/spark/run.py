@@ -36,6 +36,7 @@ from millpond.errors import EngineError, SimulatedCrash
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
 from millpond.runtime.batch import Row
+from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, gather
 from millpond.runtime.stage import Settings
@@ -121,6 +122,7 @@ class SparkRun:
             send_package(session)
             send_users_modules(step.call_site.path for step in self._program.graph.steps)
             self._prepare_sources()
+            self._prepare_clock()
             self._delivery = self._make_delivery()
             rows = compile_plan(
                 session,
@@ -171,7 +173,24 @@ class SparkRun:
             self._program.codec,
             config.on_error,  # type: ignore[arg-type]
             config.on_processing_error,
+            keeps_clock=self._has_foreign_sources(),
         )
+
+    def _has_foreign_sources(self) -> bool:
+        return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
+
+    def _prepare_clock(self) -> None:
+        work = clockwork_of(
+            self._plan, self._manifest.groups, tells_all=self._has_foreign_sources()
+        )
+        self._keeper = Timekeeper(work)
+        seq = self._directory.committed_clock(self._manifest)
+        self._clock_file = self._directory.clock_file(self._manifest)
+        content = None
+        with suppress(OSError, ValueError):
+            content = json.loads(self._clock_file.read_text())
+        self._keeper.load(content, seq)
+        self._keeper.is_sure = self._keeper.is_sure or not seq
 
     def _prepare_sources(self) -> None:
         spool = str(self._directory.sources)
@@ -207,6 +226,8 @@ class SparkRun:
             reset=config.auto_offset_reset,
             limit=config.max_records_per_batch or DEFAULT_BATCH,
             tasks=cores,
+            work=self._keeper.work,
+            clock_file=str(self._clock_file),
         )
 
     def _make_delivery(self) -> Delivery:
@@ -235,12 +256,20 @@ class SparkRun:
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
         self._delivery.deliver(gathered)
+        self._keeper.observe(gathered.report, _now_ms())
+        self._write_clock()
         self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
         self._meter.batch(gathered.report)
         self._save_keys(batch_id)
+
+    def _write_clock(self) -> None:
+        """Leave what is known about the time to the source, before the batch is committed."""
+        aside = self._clock_file.with_suffix(".tmp")
+        aside.write_text(json.dumps(self._keeper.to_json()))
+        aside.replace(self._clock_file)
 
     def _crash_where_marked(self, read: int) -> None:
         for name, spool in self._spools.items():
@@ -281,10 +310,11 @@ class SparkRun:
         """Whether every source is a list, and every item has been committed."""
         if not self._spools or len(self._spools) < len(self._program.graph.sources):
             return False
-        return all(
+        is_read = all(
             spool.is_done and self._position(name) >= spool.taken
             for name, spool in self._spools.items()
         )
+        return is_read and self._keeper.is_settled(_now_ms())
 
     def _feed(self) -> None:
         """Keep the spools of list sources ahead of the query; runs in a thread of its own."""
@@ -294,7 +324,7 @@ class SparkRun:
                 for name, spool in self._spools.items():
                     is_ahead = spool.taken - self._position(name) >= _AHEAD
                     if not spool.is_done and (self._limits.drain or not is_ahead):
-                        taken += spool.advance(_AT_A_TIME, time.time_ns() // 1_000_000)
+                        taken += spool.advance(_AT_A_TIME, _now_ms())
                 if not taken:
                     self._ended.wait(_LOOK)
         except BaseException as error:
@@ -341,6 +371,10 @@ class SparkRun:
         keys = [[scope, group, n] for (scope, group), n in self._keys.items()]
         content = {"generation": self._manifest.generation, "keys": keys}
         durable_write(self._directory.path / "keys.json", content)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @contextmanager

@@ -3,13 +3,17 @@
 Takes readers by name; gives Spark rows that only *describe* ranges of records (source,
 partition, start, end): the stage that needs the records reads them itself, so they cross no
 process on the way. One Spark source serves all of ours, so adding a topic changes no checkpoint.
+The time of a batch is decided here too and written down with its offsets: see `runtime.clock`.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +27,16 @@ from pyspark.sql.streaming.datasource import (
 
 from millpond.connectors.protocols import Offsets
 from millpond.errors import TopicError
+from millpond.runtime.clock import Clockwork, Timekeeper
 
-__all__ = ["FORMAT", "RANGES", "MillpondSource"]
+__all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource"]
 
 FORMAT = "millpond"
-RANGES = "source int, partition string, start long, end long"
+CLOCK = "clock"
+RANGES = "source int, partition string, start long, end long, clock binary"
+
+# The `source` of a range that is none: it wakes a key group (its `start`) of a scope (`partition`).
+WAKE = -1
 
 # Below this many records a batch is read by one task: a task costs more than they do.
 _SMALL_BATCH = 2_000
@@ -43,7 +52,7 @@ All = dict[str, Offsets]
 class Ranges(InputPartition):
     """The ranges that one task reads."""
 
-    ranges: list[tuple[int, str, int, int]]
+    ranges: list[tuple[int, str, int, int, bytes]]
 
     def __post_init__(self) -> None:
         super().__init__(0)
@@ -72,6 +81,9 @@ class ReaderSettings:
     reset: str
     limit: int | None
     tasks: int
+    work: Clockwork
+    clock_file: str
+    """Where the driver leaves what it knows about the time."""
 
 
 class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,6 +93,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._names = list(settings.readers)
         self._final: All | None = None
+        self._keeper = Timekeeper(settings.work)
+        self._clock_read: tuple[int, int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return {FORMAT: {name: self._initial(name) for name in self._names}}
@@ -108,7 +122,28 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {name: self._final.get(name, ends[name]) for name in ends}
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begin, ends, min(limit.max_rows, self._most_by_size(begin, ends)))
-        return {FORMAT: ends}
+        waiting = [
+            name
+            for name, offsets in ends.items()
+            if any(end > begin[name].get(partition, 0) for partition, end in offsets.items())
+        ]
+        last = start.get(CLOCK, {})
+        self._hear_of(last.get("seq", 0))
+        tick = self._keeper.next(last, time.time_ns() // 1_000_000, waiting)
+        return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
+
+    def _hear_of(self, seq: int) -> None:
+        """Read what the driver has learned from the last batch, if there is anything new."""
+        file = Path(self._settings.clock_file)
+        try:
+            status = file.stat()
+            version = (status.st_mtime_ns, status.st_ino, seq)
+            if version != self._clock_read:
+                self._clock_read = version
+                self._keeper.load(json.loads(file.read_text()), seq)
+        except (FileNotFoundError, ValueError):
+            if self._keeper.seq != seq:
+                self._keeper.load(None, seq)
 
     def _most_by_size(self, begin: All, ends: All) -> int:
         """Return how many records of the largest kind that waits make a batch's bytes."""
@@ -148,14 +183,23 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, offset in offsets.items()
             if offset > begin[name].get(partition, 0)
         ]
-        return [Ranges(part) for part in _shared_out(ranges, self._settings.tasks)]
+        tick = self._keeper.from_offset(end.get(CLOCK, {}))
+        clock = tick.clock.encode()
+        shares = [[(*r, clock) for r in part] for part in _shared_out(ranges, self._settings.tasks)]
+        woken = [
+            (WAKE, scope, g, 0, clock) for scope, groups in tick.groups.items() for g in groups
+        ]
+        if woken:
+            shares = shares or [[]]
+            shares[0] += woken
+        return [Ranges(part) for part in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
         columns = list(zip(*partition.ranges, strict=True))
-        types = (pa.int32(), pa.string(), pa.int64(), pa.int64())
+        types = (pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, ["source", "partition", "start", "end"])
+        yield pa.RecordBatch.from_arrays(arrays, ["source", "partition", "start", "end", "clock"])
 
 
 def _limited(begin: All, ends: All, most: int) -> All:

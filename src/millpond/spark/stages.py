@@ -6,6 +6,7 @@ bytes to `runtime`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -15,14 +16,16 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.plan.plan import Plan, Stage
-from millpond.runtime.batch import Row
+from millpond.runtime.batch import Row, wake_row
+from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, run_source
 from millpond.runtime.stage import Settings, StageRunner
+from millpond.spark.source import WAKE
 
 __all__ = ["LayerProcessor", "SparkStore", "read_stage", "rows_stage"]
 
-_PackedRow = SparkRow("scope", "grp", "kind", "payload")
+_PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 _ROWS_PER_MESSAGE = 64
 
@@ -39,34 +42,43 @@ def read_stage(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         runner = StageRunner(plan, plan.stages[0], settings)
-        rows = (
-            row
-            for batch in batches
-            for source, partition, start, end in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            )
-            for row in _read_range(
-                runner, readers[names[source]], numbers[source], partition, start, end
-            )
-        )
-        yield from _messages(rows, groups_back)
+
+        def rows() -> Iterator[Row]:
+            for batch in batches:
+                columns = (column.to_pylist() for column in batch.columns)
+                for source, partition, start, end, time in zip(*columns, strict=True):
+                    if source == WAKE:
+                        yield wake_row(partition, start, time)
+                        continue
+                    place = (numbers[source], partition, start, end)
+                    reader, clock = readers[names[source]], Clock.decode(time)
+                    yield from _read_range(runner, reader, *place, clock)
+
+        yield from _messages(rows(), groups_back)
 
     return run
 
 
 def _read_range(
-    runner: StageRunner, reader: Any, number: int, partition: str, start: int, end: int
+    runner: StageRunner,
+    reader: Any,
+    number: int,
+    partition: str,
+    start: int,
+    end: int,
+    clock: Clock,
 ) -> Iterator[Row]:
     if hasattr(reader, "read_file"):
         for file in range(start, end):
             for segment in reader.read_file(file):
-                yield from run_source(runner, number, entered(segment, number, file, 0))
+                yield from run_source(runner, number, entered(segment, number, file, 0), clock)
         return
     position = start
     for segment in reader.read(partition, start, end):
         for low in range(0, segment.num_rows, _SLICE):
             part = segment.slice(low, _SLICE)
-            yield from run_source(runner, number, entered(part, number, int(partition), position))
+            records = entered(part, number, int(partition), position)
+            yield from run_source(runner, number, records, clock)
             position += part.num_rows
 
 
@@ -84,9 +96,12 @@ def rows_stage(
 
         def rows() -> Iterator[Row]:
             position = 0
+            # Spark's own sources know nothing of our clock; groups go by the last they were told.
+            clock = Clock(now=time.time_ns() // 1_000_000)
             for batch in batches:
                 segment = convert(batch)
-                yield from run_source(runner, number, entered(segment, number, task, position))
+                records = entered(segment, number, task, position)
+                yield from run_source(runner, number, records, clock)
                 position += segment.num_rows
 
         yield from _messages(rows(), back)
@@ -102,6 +117,7 @@ def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]
             ("grp", pa.int32()),
             ("kind", pa.int32()),
             ("payload", pa.binary()),
+            ("clock", pa.binary()),
         ]
     )
     while some := list(islice(rows, _ROWS_PER_MESSAGE)):
@@ -148,7 +164,7 @@ class LayerProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[SparkRow]:
         scope, group = key
-        packed = (Row(row.scope, row.grp, row.kind, row.payload) for row in rows)
+        packed = (Row(*row) for row in rows)
         runner = self._runner(scope)
         given = packed if runner is None else run_group(runner, packed, self._store, group)
         for row in given:

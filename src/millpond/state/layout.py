@@ -7,7 +7,8 @@ cost of a batch follows the keys it touches, not the keys that exist. What is la
 all the names of a key) has a blob of its own and its page keeps a reference.
 
 Blobs, by first letter of their id: `h` the head of the group, `p` + number a page, `v` + hash a
-large value, `k` + hash a large key. Each blob starts with a version byte.
+large value, `k` + hash a large key, `a` a part of an agenda, `u` + name a table. Each blob starts
+with a version byte.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from millpond.errors import StateError
+from millpond.state.agenda import NEVER, Agenda
 from millpond.state.codec import Codec
 from millpond.state.store import Store
 
@@ -37,7 +39,8 @@ PAGE_BYTES = 16 * 1024
 LARGE_BYTES = 32 * 1024
 
 # Extension types of values at the level of an entry; the codec's own types lie inside CONTAINER.
-CONTAINER, LARGE_VALUE, LARGE_KEY = 1, 2, 3
+# EXPIRING is eight bytes of a moment, then the value that is gone from then on.
+CONTAINER, LARGE_VALUE, LARGE_KEY, EXPIRING = 1, 2, 3, 4
 
 _HEAD = b"h"
 _encode = msgspec.msgpack.Encoder().encode
@@ -79,7 +82,12 @@ class Pages:
         self.count: int
         self._bytes: int
         self.keys: int
-        self.count, self._bytes, self.keys = _read(head, "head") if head else (1, 0, 0)
+        self.count, self._bytes, self.keys, *more = _read(head, "head") if head else (1, 0, 0)
+        heads = more[0] if more else {}
+        self.agendas = {name: Agenda(store, name.encode(), head) for name, head in heads.items()}
+        """By the name of the clock that they go by."""
+        self.clock: bytes = more[1] if len(more) > 1 else b""
+        """What the clocks showed when somebody last said so; see `runtime.clock`."""
         self._aim()
 
     def _aim(self) -> None:
@@ -117,16 +125,37 @@ class Pages:
             raise StateError(msg + "\nFix: go back to an older batch.")
         return blob
 
-    def flush(self) -> None:
+    def agenda(self, clock: str) -> Agenda:
+        """Return the agenda of a clock."""
+        if clock not in self.agendas:
+            self.agendas[clock] = Agenda(self._store, clock.encode())
+        return self.agendas[clock]
+
+    def table(self, name: str) -> bytes | None:
+        """Return the table of a name, as it was written."""
+        blob = self._store.get(b"u" + name.encode())
+        return None if blob is None else blob[1:]
+
+    def put_table(self, name: str, table: bytes | None) -> None:
+        """Keep a table under a name."""
+        if table is None:
+            self._store.delete(b"u" + name.encode())
+        else:
+            self._store.put(b"u" + name.encode(), _VERSION + table)
+
+    def flush(self, clocks: dict[str, int] | None = None) -> None:
         """Write every changed page, growing the group where it has become too full."""
-        changed = {n: page for n, page in self._loaded.items() if page.is_changed}
-        if not changed:
-            return
-        for number, page in changed.items():
+        for number, page in [(n, page) for n, page in self._loaded.items() if page.is_changed]:
             self._save(number, page)
         self._grow()
-        head = _VERSION + _encode((self.count, self._bytes, self.keys))
-        if head != self._head_before:
+        for name, agenda in self.agendas.items():
+            if agenda.is_changed:
+                agenda.flush((clocks or {}).get(name, NEVER))
+        heads = {name: head for name, agenda in self.agendas.items() if (head := agenda.head)}
+        state = (self.count, self._bytes, self.keys)
+        more = (heads, self.clock) if self.clock else (heads,) if heads else ()
+        head = _VERSION + _encode(state + more)
+        if head != self._head_before and (self._head_before or self._bytes or more):
             self._store.put(_HEAD, head)
             self._head_before = head
 

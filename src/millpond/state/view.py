@@ -7,16 +7,37 @@ turn. Values go in and come out as copies. Writes of the current record can be u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec.msgpack import Ext
 
-from millpond.errors import ValueTypeError, shown
+from millpond.duration import Duration, milliseconds, moment
+from millpond.errors import ConfigError, ValueTypeError, shown
+from millpond.state.agenda import NEVER
 from millpond.state.codec import Codec
-from millpond.state.layout import CONTAINER, LARGE_BYTES, LARGE_VALUE, Entry, Page, Pages
+from millpond.state.layout import (
+    CONTAINER,
+    EXPIRING,
+    LARGE_BYTES,
+    LARGE_VALUE,
+    Entry,
+    Page,
+    Pages,
+)
 from millpond.state.store import Store
 
-__all__ = ["DEFAULT_STORE", "KeyScope", "Place", "State", "StateItem", "scan_items"]
+__all__ = [
+    "DEFAULT_STORE",
+    "KeyScope",
+    "Place",
+    "State",
+    "StateItem",
+    "StepClock",
+    "Timer",
+    "scan_items",
+]
 
 DEFAULT_STORE = "default"
 
@@ -24,12 +45,46 @@ DEFAULT_STORE = "default"
 # as mark + store + mark + name. So the common case costs nothing. Names that are not text are
 # their encoding; there the store goes before it, after a byte no encoding begins with.
 _MARK = "\x1f"
+
+# Names that belong to no store: the timers of a key, and for each clock the moment of its hint.
+_TIMERS = _MARK + "t"
+_HINT = _MARK + "h"
 _BYTE_MARK = b"\xc1"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MISSING = object()
 
 # Names whose stored form is remembered; the number only bounds memory.
 _REMEMBERED = 1_000
+
+WALL = "wall"
+"""The name of the wall clock among the clocks of a stage."""
+
+_UNSET: Any = object()
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class Timer(NamedTuple):
+    """A moment that a function asked to be called at."""
+
+    name: str
+    at: int
+    """When, in milliseconds since 1970."""
+    clock: Literal["event", "processing"] = "event"
+
+
+class StepClock:
+    """What time it is for one step; set at the beginning of each batch."""
+
+    __slots__ = ("delay_ms", "name", "watermark")
+
+    def __init__(self, name: str = "e0", delay_ms: int = 0) -> None:
+        self.name = name
+        """Which clock of the stage it goes by."""
+        self.delay_ms = delay_ms
+        """How far it is behind that clock."""
+        self.watermark = NEVER
 
 
 class Place:
@@ -46,7 +101,7 @@ class Place:
 class KeyScope:
     """The key whose state is in view, shared by the states of all stores of a stage."""
 
-    __slots__ = ("codec", "journal", "pages", "place", "places")
+    __slots__ = ("codec", "journal", "now", "pages", "place", "places", "timestamp")
 
     def __init__(self, codec: Codec, *, undo: bool) -> None:
         self.codec = codec
@@ -56,6 +111,10 @@ class KeyScope:
         self.places: dict[bytes | None, Place] = {}
         self.journal: list[tuple[Entry, Any, Any]] | None = [] if undo else None
         """(entry, name, value before); for a delete all names, because their order counts."""
+        self.timestamp = 0
+        """The time of the record that is being processed."""
+        self.now = 0
+        """The wall clock of the batch."""
 
     def open(self, pages: Pages) -> None:
         """Look at another group, or at the same one after its pages were written."""
@@ -90,6 +149,59 @@ class KeyScope:
             del entry[name]
             self.place.page.is_changed = True
 
+    def remind(self, due: int, clock: str) -> None:
+        """See to it that the key in view is looked at when a clock shows `due`."""
+        name = _HINT + clock
+        entry = self.place.entry
+        pending = None if entry is None else entry.get(name)
+        if pending is None or due < pending:
+            self.put(name, due)
+            self.pages.agenda(clock).add(due, self.place.key)
+
+    def take_hint(self, due: int, clock: str) -> bool:
+        """Tell whether the hint for `due` is the one the key in view waits for; forget it then."""
+        entry = self.place.entry
+        if entry is None or entry.get(_HINT + clock) != due:
+            return False
+        del entry[_HINT + clock]
+        self.place.page.is_changed = True
+        return True
+
+    def has_timers(self) -> bool:
+        """Tell whether the key in view has any timers."""
+        return self.place.entry is not None and _TIMERS in self.place.entry
+
+    def timers(self) -> dict[str, dict[str, tuple[int, str]]]:
+        """Return the timers of the key in view, by the step that set them."""
+        stored = (self.place.entry or {}).get(_TIMERS)
+        return {} if stored is None else _unpack(stored.data)
+
+    def put_timers(self, timers: dict[str, dict[str, tuple[int, str]]]) -> None:
+        if timers:
+            self.put(_TIMERS, Ext(CONTAINER, _pack(timers)))
+        else:
+            self.remove(_TIMERS)
+
+    def sweep(self, clock: int) -> int | None:
+        """Remove what has expired by a clock; return when the next of the key expires."""
+        following: int | None = None
+        for name, value in list((self.place.entry or {}).items()):
+            if type(value) is Ext and (expires := self.expiry(value)) is not None:
+                if expires <= clock:
+                    self.remove(name)
+                elif following is None or expires < following:
+                    following = expires
+        return following
+
+    def expiry(self, value: Ext) -> int | None:
+        """Return when a stored value expires, or None."""
+        if value.code == LARGE_VALUE:
+            stored = self.pages.large_value(value)
+            return self.expiry(stored) if type(stored) is Ext else None
+        return (
+            int.from_bytes(value.data[:8], "big", signed=True) if value.code == EXPIRING else None
+        )
+
     def undo(self) -> None:
         """Take back every write since `keep`, newest first."""
         while self.journal:
@@ -113,10 +225,21 @@ class State:
     Values go in and come out as copies: changing one without `set` changes nothing.
     """
 
-    __slots__ = ("_byte_prefix", "_names", "_prefix", "_scope")
+    __slots__ = ("_byte_prefix", "_clock", "_names", "_owner", "_prefix", "_scope", "_ttl_ms")
 
-    def __init__(self, scope: KeyScope, store: str = DEFAULT_STORE) -> None:
+    def __init__(
+        self,
+        scope: KeyScope,
+        store: str = DEFAULT_STORE,
+        *,
+        clock: StepClock | None = None,
+        ttl_ms: int | None = None,
+        owner: str | None = None,
+    ) -> None:
         self._scope = scope
+        self._clock = clock or StepClock()
+        self._ttl_ms = ttl_ms
+        self._owner = owner
         self._names: dict[str, str] = {}
         is_default = store == DEFAULT_STORE
         self._prefix = "" if is_default else f"{_MARK}{store}{_MARK}"
@@ -131,10 +254,19 @@ class State:
         value = entry.get(name if name is not None else self._name(key), _MISSING)
         if value is _MISSING:
             return default
-        return self._out(value) if type(value) is Ext else value
+        if type(value) is Ext:
+            value = self._out(value)
+            return default if value is _MISSING else value
+        return value
 
-    def set(self, key: Any, value: Any) -> None:
+    def set(self, key: Any, value: Any, ttl: Duration | None = _UNSET) -> None:
         """Keep a value under a name.
+
+        Args:
+            key: The name.
+            value: The value.
+            ttl: How long it is to be seen, counted from the record's own time: milliseconds or
+                a `timedelta`; None: for ever. Default: that of the step.
 
         Raises:
             ValueTypeError: for a value of a type that state cannot keep; nothing has changed.
@@ -145,6 +277,8 @@ class State:
                 value = Ext(CONTAINER, self._scope.codec.encode(value))
         elif kind is not float and kind is not bool and value is not None:
             value = self._in(value)
+        if ttl is not _UNSET or self._ttl_ms is not None:
+            value = self._expiring(value, ttl)
         name: Any = self._names.get(key) if type(key) is str else None
         if name is None:
             name = self._name(key)
@@ -163,7 +297,8 @@ class State:
     def exists(self, key: Any) -> bool:
         """Tell whether a value is kept under a name (it may be None)."""
         entry = self._scope.place.entry
-        return entry is not None and self._name(key) in entry
+        value = _MISSING if entry is None else entry.get(self._name(key), _MISSING)
+        return value is not _MISSING and not self._has_expired(value)
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
         """Return the bytes kept under a name, or the default."""
@@ -176,17 +311,80 @@ class State:
             raise ValueTypeError(msg)
         return value
 
-    def set_bytes(self, key: Any, value: bytes) -> None:
+    def set_bytes(self, key: Any, value: bytes, ttl: Duration | None = _UNSET) -> None:
         """Keep bytes under a name, as they are."""
         if type(value) is not bytes:
             msg = f"set_bytes() takes bytes, got {shown(value)}.\nFix: use set() for other types."
             raise ValueTypeError(msg)
-        self.set(key, value)
+        self.set(key, value, ttl)
 
     def keys(self) -> list[Any]:
         """Return the names this store keeps for the key, in the order they were first set."""
-        names = [self._own_name(name) for name in self._scope.place.entry or ()]
+        entry = self._scope.place.entry or {}
+        names = [self._own_name(n) for n, value in entry.items() if not self._has_expired(value)]
         return [name for name in names if name is not _MISSING]
+
+    # --- timers -----------------------------------------------------------------------------
+
+    @property
+    def timestamp(self) -> int:
+        """The time of the record, or of the timer, in milliseconds since 1970."""
+        return self._scope.timestamp
+
+    def set_timer(
+        self,
+        name: str,
+        *,
+        at: int | datetime | None = None,
+        after: Duration | None = None,
+        clock: Literal["event", "processing"] = "event",
+    ) -> None:
+        """Have the step's `on_timer` called for this key at a moment; replaces one of that name.
+
+        Args:
+            name: Which of the key's timers.
+            at: The moment: milliseconds since 1970, or a `datetime` with a time zone.
+            after: So long after the record's time (or after now, on the wall clock).
+            clock: "event": when the watermark passes the moment; "processing": when the wall
+                clock does.
+        """
+        if self._owner is None:
+            msg = (
+                "set_timer() was called in a step without on_timer.\n"
+                "Fix: apply(function, stateful=True, on_timer=function_of_key_state_and_timer)."
+            )
+            raise ConfigError(msg)
+        if not isinstance(name, str) or (at is None) == (after is None):
+            msg = f"set_timer() takes a name and one of at= and after=, got {shown(name)}."
+            raise ConfigError(msg + '\nFix: state.set_timer("quiet", after=timedelta(minutes=5)).')
+        if clock not in ("event", "processing"):
+            msg = f"a timer's clock is 'event' or 'processing', got {shown(clock)}."
+            raise ConfigError(msg + '\nFix: clock="event".')
+        scope = self._scope
+        if after is not None:
+            now = scope.timestamp if clock == "event" else scope.now
+            due = now + milliseconds(after, "after", least=0)
+        else:
+            due = moment(at, "at")
+        timers = scope.timers()
+        timers.setdefault(self._owner, {})[name] = (due, clock)
+        scope.put_timers(timers)
+        if clock == "event":
+            scope.remind(due + self._clock.delay_ms, self._clock.name)
+        else:
+            scope.remind(due, WALL)
+
+    def cancel_timer(self, name: str) -> None:
+        """Forget a timer of this step and key; no error where there is none."""
+        timers = self._scope.timers()
+        if timers.get(self._owner or "", {}).pop(name, None) is not None:
+            self._scope.put_timers({owner: own for owner, own in timers.items() if own})
+
+    def timers(self) -> list[Timer]:
+        """Return the timers this step has set for the key, the next one first."""
+        own = self._scope.timers().get(self._owner or "", {})
+        found = [Timer(name, at, clock) for name, (at, clock) in own.items()]  # type: ignore[arg-type]
+        return sorted(found, key=lambda timer: (timer.at, timer.name))
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, _MISSING)
@@ -218,7 +416,30 @@ class State:
         if value.code == LARGE_VALUE:
             stored = self._scope.pages.large_value(value)
             return self._out(stored) if type(stored) is Ext else stored
+        if value.code == EXPIRING:
+            if int.from_bytes(value.data[:8], "big", signed=True) <= self._scope.timestamp:
+                return _MISSING
+            stored = _unpack(value.data[8:])
+            return self._out(stored) if type(stored) is Ext else stored
         return self._scope.codec.decode(bytes(value.data))
+
+    def _has_expired(self, value: Any) -> bool:
+        if type(value) is not Ext:
+            return False
+        expires = self._scope.expiry(value)
+        return expires is not None and expires <= self._scope.timestamp
+
+    def _expiring(self, value: Any, ttl: Any) -> Any:
+        """Return the stored form of a value that is seen for a while only."""
+        ttl_ms = self._ttl_ms if ttl is _UNSET else ttl
+        if ttl_ms is None:
+            return value
+        expires = self._scope.timestamp + milliseconds(ttl_ms, "ttl")
+        stored = _pack(value)
+        if len(stored) > LARGE_BYTES:
+            self._scope.place.page.has_large = True
+        self._scope.remind(expires + self._clock.delay_ms, self._clock.name)
+        return Ext(EXPIRING, expires.to_bytes(8, "big", signed=True) + stored)
 
     def _in(self, value: Any) -> Any:
         """Return the stored form of a value: text and bytes as they are, the rest encoded."""
@@ -279,10 +500,19 @@ def scan_items(
     for key, entry in pages.scan():
         view.bind(key)
         shown_key = None if key is None else decode_key(key)
-        for name in dict.fromkeys(map(_store_of, entry)):
+        for name in dict.fromkeys(_store_of(name) for name in entry if not _is_ours(name)):
             state = State(view, name)
             for item in state.keys():  # noqa: SIM118 - not a dict
                 yield StateItem(scope, shown_key, name, item, state.get(item))
+
+
+def _is_ours(name: str | bytes) -> bool:
+    """Tell whether a name is none of a store's: a hint, or the timers."""
+    return name == _TIMERS or (isinstance(name, str) and _is_hint(name))
+
+
+def _is_hint(name: str) -> bool:
+    return name.startswith(_HINT) and _MARK not in name[1:]
 
 
 def _store_of(name: str | bytes) -> str:

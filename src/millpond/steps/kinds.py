@@ -10,21 +10,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from millpond.aggregations import Aggregation
 from millpond.callsite import CallSite
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
+from millpond.windows import HISTORY, Clocking, Closing, TimeWindow, WindowKind
 
 __all__ = [
+    "Aggregate",
     "Callback",
+    "Distinct",
     "Emit",
     "Fold",
     "KeyBy",
+    "Late",
     "Map",
     "MapKind",
     "Merge",
     "Read",
     "SourceInfo",
     "Step",
+    "UpdateState",
+    "Watermark",
+    "Window",
     "Write",
 ]
 
@@ -49,6 +57,7 @@ class SourceInfo:
     value_deserializer: Deserializer
     key_deserializer: Deserializer
     timestamp_extractor: Callable[..., int] | None = None
+    clocking: Clocking = HISTORY
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -75,6 +84,21 @@ class Step:
         """Whether key, timestamp or headers are looked at or changed."""
         return False
 
+    @property
+    def uses_clock(self) -> bool:
+        """Whether what it gives depends on the watermark: then no timestamp may be absurd."""
+        return False
+
+    @property
+    def store(self) -> str:
+        """The name under which a stateful step keeps its state."""
+        return "default"
+
+    @property
+    def settings(self) -> str:
+        """What must not change under a stateful step whose state is to be used again."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Read(Step):
@@ -93,6 +117,8 @@ class Map(Step):
 
     kind: MapKind
     callback: Callback
+    on_timer: Callable[[Any, Any, Any], Any] | None = None
+    ttl_ms: int | None = None
 
     @property
     def verb(self) -> str:
@@ -104,7 +130,12 @@ class Map(Step):
 
     @property
     def uses_metadata(self) -> bool:
-        return self.callback.takes_metadata or self.kind in ("timestamp", "headers")
+        takes = self.callback.takes_metadata or self.kind in ("timestamp", "headers")
+        return takes or self.on_timer is not None
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.on_timer is not None or self.ttl_ms is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -114,10 +145,19 @@ class Fold(Step):
     function: Callable[[Any, Any, Any], tuple[Any, Any]]
     initial: Any = None
     """A value, or a function without arguments that makes one."""
+    ttl_ms: int | None = None
 
     @property
     def verb(self) -> str:
         return "stateful_map"
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.ttl_ms is not None
 
     @property
     def is_stateful(self) -> bool:
@@ -137,6 +177,171 @@ class KeyBy(Step):
     @property
     def verb(self) -> str:
         return "group_by"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Watermark(Step):
+    """From here on the stream's time is told in this way."""
+
+    clocking: Clocking
+    on: Callable[[Any], Any] | None = None
+    """Gives the time of a value; None: the record's timestamp."""
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+    @property
+    def uses_clock(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Aggregate(Step):
+    """Running totals per key."""
+
+    aggregations: dict[str, Aggregation]
+    emit: Literal["record", "batch"] = "record"
+    ttl_ms: int | None = None
+
+    @property
+    def verb(self) -> str:
+        return "agg"
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def settings(self) -> str:
+        return _signatures(self.aggregations)
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.ttl_ms is not None
+
+    @property
+    def can_combine(self) -> bool:
+        """Whether records may be brought together before they move."""
+        return self.emit == "batch" and all(a.is_mergeable for a in self.aggregations.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Window(Step):
+    """Aggregates of the records of a key in a window."""
+
+    kind: WindowKind
+    aggregations: dict[str, Aggregation]
+    emit: Literal["current", "final"]
+    closing: Closing
+    is_single: bool = False
+    """Whether callbacks are given one value rather than a dict."""
+    on_late: Callable[..., bool] | None = None
+    before_update: Callable[..., bool] | None = None
+    after_update: Callable[..., bool] | None = None
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def settings(self) -> str:
+        return f"{self.kind}: {_signatures(self.aggregations)}"
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.closing == "watermark"
+
+    @property
+    def can_combine(self) -> bool:
+        """Whether records may be brought together before they move."""
+        return (
+            type(self.kind) is TimeWindow
+            and self.emit == "final"
+            and self.closing == "watermark"
+            and not self.kind.corrections_ms
+            and not self.before_update
+            and not self.after_update
+            and all(a.is_mergeable for a in self.aggregations.values())
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Late(Step):
+    """The records that came too late for a window."""
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Distinct(Step):
+    """Records of which the same was not there before, under the key they have here."""
+
+    on: Callable[[Any], Any] | None = None
+    within_ms: int | None = None
+
+    @property
+    def verb(self) -> str:
+        return "drop_duplicates"
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def uses_clock(self) -> bool:
+        return self.within_ms is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class UpdateState(Step):
+    """A function of tables: function(batch, state) -> state, once per key group and batch."""
+
+    function: Callable[[Any, Any], Any]
+    emit: Literal["changes", "all"] = "changes"
+    tables: Literal["arrow", "pandas"] = "arrow"
+    schema: Any = None
+    """The columns of a state that is empty yet, as an Arrow schema."""
+    key_field: str | None = None
+    """The field of a row that is its key."""
+
+    @property
+    def verb(self) -> str:
+        return "update_state"
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+
+def _signatures(aggregations: dict[str, Aggregation]) -> str:
+    return ", ".join(f"{name}={a.signature}" for name, a in aggregations.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -1,0 +1,64 @@
+"""Durations and moments as the face takes them: milliseconds, `timedelta`, `datetime`.
+
+Everything behind the face is an int of milliseconds.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from millpond.errors import ConfigError, shown
+
+__all__ = ["Duration", "milliseconds", "moment"]
+
+Duration = int | timedelta
+"""Milliseconds, or a `timedelta`."""
+
+# Longer than any wait that makes sense, shorter than a date of today in milliseconds: so a
+# timestamp given for a duration is found out (milliseconds; 40 years).
+_LONGEST = 40 * 365 * 24 * 3600 * 1000
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def milliseconds(given: Any, what: str, *, least: int = 1) -> int:
+    """Return a duration in milliseconds, checked.
+
+    >>> from datetime import timedelta
+    >>> milliseconds(timedelta(seconds=2), "duration_ms"), milliseconds(5, "duration_ms")
+    (2000, 5)
+    """
+    if isinstance(given, timedelta):
+        found = round(given / _MILLISECOND)
+    elif type(given) is int:
+        found = given
+    else:
+        msg = f"{what} is an int of milliseconds or a timedelta, got {shown(given)}."
+        raise ConfigError(msg + f"\nFix: {what}=timedelta(seconds=10).")
+    if found < least:
+        word = "0 or more" if least == 0 else "1 millisecond or more"
+        msg = f"{what} must be {word}, got {shown(given)}."
+        raise ConfigError(msg + f"\nFix: {what}=timedelta(seconds=10).")
+    if found > _LONGEST:
+        msg = f"{what} is {found} milliseconds, more than 40 years: was a date given?"
+        raise ConfigError(msg + f"\nFix: {what} is how long, not when.")
+    return found
+
+
+def moment(given: Any, what: str) -> int:
+    """Return a moment in milliseconds since 1970, checked.
+
+    >>> from datetime import UTC, datetime
+    >>> moment(datetime(1970, 1, 2, tzinfo=UTC), "at")
+    86400000
+    """
+    if type(given) is int and -(2**63) <= given < 2**63:
+        return given
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return round(given.timestamp() * 1000)
+    if isinstance(given, datetime):
+        msg = f"{what} has no time zone: {given!r}.\nFix: datetime(..., tzinfo=UTC)."
+        raise ConfigError(msg)
+    msg = f"{what} is an int of milliseconds since 1970 or a datetime, got {shown(given)}."
+    raise ConfigError(msg + f"\nFix: {what}=int(seconds * 1000).")

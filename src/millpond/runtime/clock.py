@@ -1,0 +1,226 @@
+"""What time it is in each batch, and which key groups must be woken for it.
+
+On the driver a `Timekeeper` takes what the stages saw (the largest timestamps, the next moment at
+which a group has something to do) and decides the `Clock` of the next batch. The clock is written
+down with the batch's offsets and travels with its rows, so a batch that is done again is done at
+the same time. Nothing here reads a clock: the wall clock is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from millpond.plan.clocks import ClockPoint
+from millpond.plan.plan import Plan
+from millpond.runtime.gather import BatchReport
+from millpond.state.agenda import NEVER
+from millpond.state.view import WALL
+
+__all__ = ["Clock", "Clockwork", "Tick", "Timekeeper", "clockwork_of"]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[int, int, list[int | None]]).decode
+
+
+class Clock(NamedTuple):
+    """The time of one batch."""
+
+    seq: int = 0
+    """Counts the clocks of an application."""
+    now: int = 0
+    """The wall clock, in milliseconds since 1970."""
+    marks: tuple[int | None, ...] = ()
+    """The watermark of each clock point; None: nothing came by yet."""
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Clock:
+        seq, now, marks = _decode(data)
+        return cls(seq, now, tuple(marks))
+
+    def least(self, points: tuple[int, ...]) -> int:
+        """Return the watermark of a step that lies behind some points."""
+        marks = [self.marks[p] if p < len(self.marks) else None for p in points]
+        return NEVER if not marks or None in marks else min(marks)  # type: ignore[type-var,return-value]
+
+
+@dataclass(frozen=True)
+class Clockwork:
+    """What of a plan decides the time. Small: it is pickled to where sources are looked at."""
+
+    points: tuple[PointSettings, ...]
+    stages: dict[str, list[tuple[int, ...]]]
+    """For each key scope, the points of each of its clocks."""
+    groups: int
+    tells_all: bool = False
+    """Whether every group must be told each new time, because records come without it."""
+
+
+class PointSettings(NamedTuple):
+    """A `ClockPoint` without its step."""
+
+    name: str
+    lateness_ms: int
+    idle_after_ms: int | None
+    sources: tuple[str, ...]
+
+
+class Tick(NamedTuple):
+    """The clock of the next batch, and the groups that must be woken."""
+
+    clock: Clock
+    groups: dict[str, list[int]]
+
+
+def clockwork_of(plan: Plan, groups: int, *, tells_all: bool = False) -> Clockwork:
+    """Return what of a plan decides the time."""
+    stages = {s.scope: plan.stage_clocks(s) for s in plan.stages if s.stores}
+    return Clockwork(tuple(map(_settings, plan.points)), stages, groups, tells_all)
+
+
+def _settings(point: ClockPoint) -> PointSettings:
+    clocking = point.clocking
+    return PointSettings(point.name, clocking.lateness_ms, clocking.idle_after_ms, point.sources)
+
+
+@dataclass
+class Timekeeper:
+    """Decides what time it is. `known` is what it must be told again after a restart."""
+
+    work: Clockwork
+    seq: int = 0
+    """The clock of the batch that was heard of last."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """The largest timestamp at each point."""
+    arrived: dict[str, int] = field(default_factory=dict)
+    """When something last came by each point, by the wall clock."""
+    due: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
+    """For each scope and group the next moment of each of its clocks."""
+    is_sure: bool = False
+    """Whether `due` is complete; if not, every group is woken once."""
+    _quiet: dict[str, int] = field(default_factory=dict)
+    """Since when nothing has been waiting at a source."""
+
+    def observe(self, report: BatchReport, now: int) -> None:
+        """Take what a batch saw."""
+        self.seq = max(self.seq, report.clock_seq)
+        for number, timestamp in report.times.items():
+            name = self.work.points[number].name
+            self.seen[name] = max(timestamp, self.seen.get(name, timestamp))
+            self.arrived[name] = now
+        for (scope, group), due in report.due.items():
+            self.due.setdefault(scope, {})[group] = due
+        if not self.is_sure:
+            told = (len(self.due.get(scope, {})) for scope in self.work.stages)
+            self.is_sure = all(count == self.work.groups for count in told)
+
+    def next(self, last: dict[str, Any], now: int, waiting: Collection[str]) -> Tick | None:
+        """Return the time of the next batch, or None where there is no reason for one.
+
+        Args:
+            last: The clock of the last batch, as `to_offset` wrote it; empty before the first.
+            now: The wall clock.
+            waiting: The sources that have records to read.
+        """
+        now = max(now, last.get("now", 0))
+        for source in {s for point in self.work.points for s in point.sources}:
+            if source in waiting:
+                self._quiet.pop(source, None)
+            else:
+                self._quiet.setdefault(source, now)
+        clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)))
+        if clock.seq == 1:
+            self.is_sure = True  # before the first batch there is nothing to wake
+        woken = self._woken(clock, last)
+        return Tick(clock, woken) if waiting or woken else None
+
+    def to_offset(self, tick: Tick) -> dict[str, Any]:
+        """Return a clock as it is written down with the offsets of its batch."""
+        names = [point.name for point in self.work.points]
+        marks = {n: m for n, m in zip(names, tick.clock.marks, strict=True) if m is not None}
+        return {"seq": tick.clock.seq, "now": tick.clock.now, "marks": marks, "wake": tick.groups}
+
+    def from_offset(self, offset: dict[str, Any]) -> Tick:
+        """Return the clock of a batch from what was written down."""
+        found = offset.get("marks", {})
+        marks = tuple(found.get(point.name) for point in self.work.points)
+        clock = Clock(offset.get("seq", 0), offset.get("now", 0), marks)
+        return Tick(clock, offset.get("wake", {}))
+
+    def _marks(self, last: dict[str, Any], now: int) -> Iterator[int | None]:
+        before = last.get("marks", {})
+        for point in self.work.points:
+            shows = [before[point.name]] if point.name in before else []
+            if point.name in self.seen:
+                shows.append(self.seen[point.name] - point.lateness_ms)
+            idle = point.idle_after_ms
+            since = [self._quiet.get(source, now) for source in point.sources]
+            since.append(self.arrived.get(point.name, NEVER))
+            if idle is not None and now - max(since) >= idle:
+                shows.append(now - point.lateness_ms)
+            yield max(shows, default=None)
+
+    def _woken(self, clock: Clock, last: dict[str, Any]) -> dict[str, list[int]]:
+        is_news = clock.seq == 1 or self._is_news(clock, last)
+        if not self.is_sure or (self.work.tells_all and is_news):
+            return {scope: list(range(self.work.groups)) for scope in self.work.stages}
+        woken: dict[str, list[int]] = {}
+        for scope, groups in self.due.items():
+            shows = self.clocks(scope, clock)
+            due = [g for g, moments in groups.items() if _is_due(moments, shows)]
+            if due and scope in self.work.stages:
+                woken[scope] = sorted(due)
+        return woken
+
+    def _is_news(self, clock: Clock, last: dict[str, Any]) -> bool:
+        return {m for m in clock.marks if m is not None} != set(last.get("marks", {}).values())
+
+    def clocks(self, scope: str, clock: Clock) -> dict[str, int]:
+        """Return what each clock of a scope shows."""
+        named = enumerate(self.work.stages.get(scope, []))
+        return {WALL: clock.now, **{f"e{i}": clock.least(points) for i, points in named}}
+
+    def is_settled(self, now: int) -> bool:
+        """Tell whether nothing is due, nor would be if every source stayed quiet from here on."""
+        shows: list[int | None] = []
+        for point in self.work.points:
+            told = [now] if point.idle_after_ms is not None else []
+            told += [self.seen[point.name]] if point.name in self.seen else []
+            shows.append(max(told) - point.lateness_ms if told else None)
+        return not self._woken(Clock(2, now, tuple(shows)), {})
+
+    # --- what is kept over a restart --------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what must be known after a restart."""
+        due = {s: {str(g): m for g, m in groups.items() if m} for s, groups in self.due.items()}
+        return {
+            "seq": self.seq,
+            "seen": self.seen,
+            "arrived": self.arrived,
+            "due": due,
+            "is_sure": self.is_sure,
+        }
+
+    def load(self, content: dict[str, Any] | None, seq: int) -> None:
+        """Take what `to_json` gave, if it was written behind the batch of clock `seq`."""
+        if content is None or content["seq"] != seq:
+            self.is_sure = False
+            return
+        self.seq = seq
+        self.seen, self.arrived = dict(content["seen"]), dict(content["arrived"])
+        self.is_sure = content["is_sure"]
+        self.due = {
+            scope: {int(group): moments for group, moments in groups.items()}
+            for scope, groups in content["due"].items()
+        }
+
+
+def _is_due(moments: dict[str, int], shows: dict[str, int]) -> bool:
+    return any(moment <= shows.get(name, NEVER) for name, moment in moments.items())

@@ -1,0 +1,39 @@
+"""Windows of so many records of a key. They close with their last record, whatever the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.runtime.windows import Result, WindowLogic
+from millpond.steps.kinds import Window
+from millpond.windows import Counted
+
+__all__ = ["CountedWindows"]
+
+
+class CountedWindows(WindowLogic):
+    """State under "": a list of [count, start, end, states], the oldest window first."""
+
+    def __init__(self, step: Window, *rest: Any) -> None:
+        super().__init__(step, *rest)
+        assert isinstance(step.kind, Counted)
+        self._kind = step.kind
+
+    def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
+        kind = self._kind
+        windows: list[list[Any]] = self.state.get("", [])
+        if not windows or (kind.step is not None and windows[0][0] % kind.step == 0):
+            windows.append([0, timestamp, timestamp, self.totals.start()])
+        given: list[Result] = []
+        for window in windows:
+            count, start, end, states = window
+            states = self.totals.add(states, value, timestamp)
+            window[:] = [count + 1, min(start, timestamp), max(end, timestamp), states]
+            if not self.is_final or count + 1 == kind.count:
+                given.append(self.result(window[1], window[2], states))
+        windows = [window for window in windows if window[0] < kind.count]
+        if windows:
+            self.state.set("", windows)
+        else:
+            self.state.delete("")
+        return given

@@ -1,0 +1,213 @@
+"""What a stage does because of the time and not because of a record.
+
+Steps that wait for the clock (windows, timers) are watchers here. At the beginning of a batch, and
+once more at its end, the agenda of a key group names the keys to look at; each watcher says what
+is due for the key, the stage runs it like a record of its own, and the key is noted again for the
+next moment. Values that have expired are swept on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from millpond.plan.plan import Plan, Stage
+from millpond.record import Origin
+from millpond.runtime.clock import Clock
+from millpond.runtime.emit import Push, StepFailure
+from millpond.state.layout import Pages
+from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
+from millpond.steps.kinds import Map, Step
+
+__all__ = ["Happening", "Schedule", "TimerWatcher", "Watcher"]
+
+
+class Happening(NamedTuple):
+    """Something that is due for the key in view."""
+
+    at: int
+    run: Callable[[Any], None]
+    """Does it; called with the key."""
+    drop: Callable[[], None]
+    """Forgets it, where it failed and failures are let go."""
+
+
+class Watcher(Protocol):
+    """A step that waits for a clock."""
+
+    clock: str
+    """The name of the clock in its stage."""
+
+    def due(self) -> list[Happening]:
+        """Return what is due for the key in view."""
+
+    def next_due(self) -> int | None:
+        """Return the stage's time at which the key in view must be looked at again."""
+
+
+class Visit(NamedTuple):
+    """One thing to do for one key."""
+
+    key: bytes | None
+    happening: Happening
+
+
+class Schedule:
+    """The clocks of one stage, and the steps that wait for them."""
+
+    def __init__(self, plan: Plan, stage: Stage, scope: KeyScope) -> None:
+        self._plan = plan
+        self._scope = scope
+        self._points = plan.stage_clocks(stage)
+        self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
+        self.watchers: list[Watcher] = []
+        self.shows: dict[str, int] = {}
+        """What each clock of the stage shows."""
+        self.seen: dict[int, int] = {}
+        """The largest timestamp that came by each clock point in this stage."""
+
+    def clock_of(self, step: Step) -> StepClock:
+        """Return what tells a step the time."""
+        ref = self._plan.clocks[step]
+        number = self._points.index(ref.points) if ref.points in self._points else 0
+        clock = StepClock(f"e{number}", ref.delay_ms)
+        self._clocks.append((clock, ref.points))
+        return clock
+
+    def lateness_of(self, step: Step) -> int:
+        """Return how far the watermark of a step stays behind the largest timestamp."""
+        ref = self._plan.clocks[step]
+        late = (self._plan.points[number].clocking.lateness_ms for number in ref.points)
+        return ref.delay_ms + max(late, default=0)
+
+    def begin(self, clock: Clock) -> None:
+        """Set every clock to the time of a batch."""
+        self._scope.now = clock.now
+        self.shows = {f"e{i}": clock.least(points) for i, points in enumerate(self._points)}
+        self.shows[WALL] = clock.now
+        for step_clock, points in self._clocks:
+            least = clock.least(points)
+            step_clock.watermark = max(least - step_clock.delay_ms, -(2**63))
+
+    def visits(self, pages: Pages) -> tuple[list[Visit], list[tuple[str, bytes | None]]]:
+        """Return what is due in a group, in order, and the keys to settle behind it."""
+        found: list[Visit] = []
+        keys: list[tuple[str, bytes | None]] = []
+        for name, shows in self.shows.items():
+            if name not in pages.agendas:
+                continue
+            for due, key in pages.agendas[name].take_due(shows):
+                self._scope.bind(key)
+                if self._scope.take_hint(due, name):
+                    keys.append((name, key))
+                    for watcher in self.watchers:
+                        if watcher.clock in (name, ""):
+                            found += [Visit(key, happening) for happening in watcher.due()]
+        return sorted(found, key=lambda visit: (visit.happening.at, visit.key or b"")), keys
+
+    def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
+        """Sweep the keys that were looked at and note when they are to be looked at again."""
+        for name, key in keys:
+            self._scope.bind(key)
+            moments = [w.next_due() for w in self.watchers if w.clock in (name, "")]
+            if name != WALL:
+                delay = self._delay(name)
+                expires = self._scope.sweep(self.shows[name] - delay)
+                moments.append(None if expires is None else expires + delay)
+            following = [moment for moment in moments if moment is not None]
+            if following:
+                self._scope.remind(min(following), name)
+
+    def _delay(self, name: str) -> int:
+        return max((clock.delay_ms for clock, _ in self._clocks if clock.name == name), default=0)
+
+    def next_due(self, pages: Pages) -> dict[str, int]:
+        """Return the next moment of each clock at which a group has something to do."""
+        moments = {name: agenda.next_due for name, agenda in pages.agendas.items()}
+        return {name: moment for name, moment in moments.items() if moment is not None}
+
+    def take_seen(self) -> dict[int, int]:
+        """Return the largest timestamps, and begin anew."""
+        seen = dict(self.seen)
+        self.seen.clear()
+        return seen
+
+    def observe(self, point: int, timestamp: int) -> None:
+        """Take a timestamp that came by a clock point."""
+        self.seen[point] = max(timestamp, self.seen.get(point, timestamp))
+
+
+class TimerWatcher:
+    """The timers of one step by one clock."""
+
+    def __init__(
+        self, step: Map, state: State, scope: KeyScope, step_clock: StepClock, give: Push, kind: str
+    ) -> None:
+        self._step = step
+        self._state = state
+        self._scope = scope
+        self._step_clock = step_clock
+        self._give = give
+        self._kind = kind
+        self.clock = step_clock.name if kind == "event" else WALL
+
+    def _own(self) -> Iterator[tuple[str, int]]:
+        own = self._scope.timers().get(self._step.name, {})
+        return ((name, at) for name, (at, kind) in own.items() if kind == self._kind)
+
+    def due(self) -> list[Happening]:
+        return self._due_at(
+            self._step_clock.watermark if self._kind == "event" else self._scope.now
+        )
+
+    def _due_at(self, shows: int) -> list[Happening]:
+        return [
+            Happening(at, self._runner(name, at), lambda name=name: self._state.cancel_timer(name))  # type: ignore[misc]
+            for name, at in self._own()
+            if at <= shows
+        ]
+
+    def before(self, push: Push, origin: Origin, lateness_ms: int) -> Push:
+        """Fire what is due for a key before a record that is later.
+
+        The watermark moves only between batches. A timer between two records of one key would
+        fire or not as the batches are cut, if it were not for the clock of the key.
+        """
+        scope = self._scope
+
+        def push_behind_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            due = self._due_at(timestamp - lateness_ms) if scope.has_timers() else []
+            if not due:
+                push(value, key, timestamp, headers)
+                return
+            path = origin.path or b""
+            for number, happening in enumerate(sorted(due, key=lambda happening: happening.at)):
+                origin.path = path + number.to_bytes(5, "big")
+                scope.timestamp = happening.at
+                happening.run(key)
+            origin.path, scope.timestamp = path + len(due).to_bytes(5, "big"), timestamp
+            push(value, key, timestamp, headers)
+            origin.path = path or None
+
+        return push_behind_timers
+
+    def next_due(self) -> int | None:
+        delay = self._step_clock.delay_ms if self._kind == "event" else 0
+        return min((at + delay for _, at in self._own()), default=None)
+
+    def _runner(self, name: str, at: int) -> Callable[[Any], None]:
+        on_timer, state = self._step.on_timer, self._state
+        assert on_timer is not None
+
+        def fire(key: Any) -> None:
+            if (name, at) not in self._own():
+                return  # an earlier timer of the key has moved or cancelled it
+            state.cancel_timer(name)
+            try:
+                result = on_timer(key, state, Timer(name, at, self._kind))  # type: ignore[arg-type]
+            except Exception as error:
+                raise StepFailure(self._step, error) from error
+            if result is not None:
+                self._give(result, key, at, None)
+
+        return fire

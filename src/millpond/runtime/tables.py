@@ -1,0 +1,118 @@
+"""`update_state` at work: a function of two tables, once per key group and batch.
+
+Takes the records of a group as one Arrow table and the group's state as another; keeps the table
+that the function gives and hands on its rows, all of them or those that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import MillpondError, shown
+from millpond.record import Origin
+from millpond.runtime.emit import Push, StepFailure
+from millpond.state.view import KeyScope
+from millpond.steps.kinds import UpdateState
+
+__all__ = ["TableUpdate"]
+
+_KEY, _TIMESTAMP = "_key", "_timestamp"
+
+
+class TableUpdate:
+    """The step at work; the state is an Arrow stream kept with the key group."""
+
+    def __init__(self, step: UpdateState, scope: KeyScope, origin: Origin, give: Push) -> None:
+        self._step = step
+        self._scope = scope
+        self._origin = origin
+        self._give = give
+        self._records: list[dict[str, Any]] = []
+        self._rows: list[int] = []
+        self._latest = 0
+
+    def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        """Put a record into the batch's table."""
+        if not isinstance(value, dict):
+            msg = f"update_state() needs values that are dicts, got {shown(value)}."
+            error = MillpondError(msg + "\nFix: sdf.apply(lambda value: {'value': value}).")
+            raise StepFailure(self._step, error)
+        self._records.append({**value, _KEY: key, _TIMESTAMP: timestamp})
+        self._rows.append(self._origin.index)
+        self._latest = max(self._latest, timestamp)
+
+    def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        """Yield the one call of the batch, in the name of its last record."""
+        if self._records:
+            yield self._rows[-1], self._update
+
+    def _update(self) -> None:
+        records, self._records = self._records, []
+        numbers, self._rows = self._rows, []
+        step = self._step
+        try:
+            batch = _table(records)
+            before = self._load()
+            state = before if before is not None else _empty(step.schema)
+            after = self._called(batch, state)
+        except Exception as error:
+            raise StepFailure(step, error, tuple(numbers)) from error
+        self._save(after)
+        rows = after.to_pylist()
+        if step.emit == "changes" and before is not None:
+            old = before.to_pylist()
+            rows = [row for row in rows if row not in old] if len(old) < 50 else _changed(rows, old)
+        path = self._origin.path
+        for number, row in enumerate(rows):
+            self._origin.path = (path or b"") + number.to_bytes(5, "big")
+            self._give(row, row.get(step.key_field or _KEY), self._latest, None)
+        self._origin.path = path
+
+    def _called(self, batch: pa.Table, state: pa.Table) -> pa.Table:
+        step = self._step
+        if step.tables == "pandas":
+            result = step.function(batch.to_pandas(), state.to_pandas())
+        else:
+            result = step.function(batch, state)
+        if isinstance(result, pa.RecordBatch):
+            return pa.Table.from_batches([result])
+        if isinstance(result, pa.Table):
+            return result
+        if type(result).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(result, preserve_index=False)
+        msg = f"update_state() needs a table back, got {shown(result)}."
+        raise MillpondError(msg + "\nFix: return a pyarrow.Table or a pandas DataFrame.")
+
+    def _load(self) -> pa.Table | None:
+        blob = self._scope.pages.table(self._step.store)
+        return None if blob is None else pa.ipc.open_stream(blob).read_all()
+
+    def _save(self, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        self._scope.pages.put_table(self._step.store, sink.getvalue().to_pybytes())
+
+
+def _empty(schema: pa.Schema | None) -> pa.Table:
+    return pa.table({}) if schema is None else schema.empty_table()
+
+
+def _table(records: list[dict[str, Any]]) -> pa.Table:
+    names = list(dict.fromkeys(name for record in records for name in record))
+    try:
+        return pa.table({name: pa.array([r.get(name) for r in records]) for name in names})
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        msg = (
+            f"the records of a batch do not make a table: {error}.\n"
+            "Fix: give every record the same types before update_state()."
+        )
+        raise MillpondError(msg) from error
+
+
+def _changed(rows: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    known = {repr(row) for row in old}
+    return [row for row in rows if repr(row) not in known]

@@ -1,0 +1,310 @@
+"""Windows of a key: which a record belongs to, when they close, what is late.
+
+Takes records of a stage in which the state of their key is in view; gives results to the steps
+behind, and late records to `Late`. This module has what all windows share, and the windows of
+fixed length; `sessions`, `sliding` and `counted` have the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millpond.record import Origin
+from millpond.runtime.emit import Push, StepFailure
+from millpond.runtime.schedule import Happening
+from millpond.runtime.totals import Totals
+from millpond.state.view import KeyScope, State, StepClock
+from millpond.steps.kinds import Window
+from millpond.windows import TimeWindow
+
+__all__ = ["TimeWindows", "WindowLogic", "starts_of"]
+
+logger = logging.getLogger("millpond")
+
+Result = tuple[int, dict[str, Any]]
+"""A window's start and its result."""
+
+
+class WindowLogic:
+    """What all windows share: late records, results, callbacks."""
+
+    def __init__(
+        self,
+        step: Window,
+        scope: KeyScope,
+        clock: StepClock,
+        origin: Origin,
+        give: Push,
+        give_late: Push | None,
+    ) -> None:
+        self.step = step
+        self.totals = Totals(step.aggregations)
+        self.scope = scope
+        self.state = State(scope, step.store)
+        self.clock = clock.name
+        self.step_clock = clock
+        self.by_key = step.closing == "key"
+        self.is_final = step.emit == "final"
+        self.late_rows: list[int] = []
+        """Records of this run that were late for every window they belong to."""
+        self._origin = origin
+        self._give = give
+        self._give_late = give_late
+
+    def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        """Take a record."""
+        try:
+            results = self.take(value, key, timestamp, headers)
+        except StepFailure:
+            raise
+        except Exception as error:
+            raise StepFailure(self.step, error) from error
+        self.give(results, key)
+
+    def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
+        """Add a record to its windows and return what is to be given at once."""
+        raise NotImplementedError
+
+    def give(self, results: list[Result], key: Any) -> None:
+        """Hand results on; where one record gives several, each has its own place."""
+        if len(results) == 1:
+            start, result = results[0]
+            self._give(result, key, start, None)
+            return
+        before = self._origin.path
+        for number, (start, result) in enumerate(results):
+            self._origin.path = (before or b"") + number.to_bytes(5, "big")
+            self._give(result, key, start, None)
+        self._origin.path = before
+
+    def result(self, start: int, end: int, states: list[Any]) -> Result:
+        return start, {"start": start, "end": end, **self.totals.result(states)}
+
+    def is_triggered(
+        self, callback: Callable[..., bool] | None, states: list[Any], record: tuple[Any, ...]
+    ) -> bool:
+        """Ask `before_update` or `after_update` whether a window is to close at once."""
+        if callback is None:
+            return False
+        results = self.totals.result(states)
+        shown = next(iter(results.values())) if self.step.is_single else results
+        return bool(callback(shown, *record))
+
+    def is_late(
+        self, value: Any, key: Any, timestamp: int, start: int, end: int, closed: int
+    ) -> None:
+        """Say that a record came too late for a window: to `on_late`, and to `late()`."""
+        late_by = closed - timestamp
+        step = self.step
+        place = self._origin.context()
+        where = (place.topic, place.partition, place.offset)
+        if step.on_late is not None:
+            facts = (value, key, timestamp, late_by, start, end, step.store, *where)
+            if step.on_late(*facts):
+                logger.warning(
+                    "late by %s ms for window %s [%s, %s): %s[%s] offset %s",
+                    *(late_by, step.store, start, end, *where),
+                )
+        if self._give_late is not None:
+            report = {
+                "value": value,
+                "timestamp": timestamp,
+                "window": step.store,
+                "start": start,
+                "end": end,
+                "late_by_ms": late_by,
+                "closed_up_to": closed,
+            }
+            self._give_late(report, key, timestamp, None)
+
+    def note_late(self) -> None:
+        """Count the record in hand as late: no window took it."""
+        self.late_rows.append(self._origin.index)
+
+    # --- waiting for the clock --------------------------------------------------------------
+
+    def due(self) -> list[Happening]:
+        return []
+
+    def next_due(self) -> int | None:
+        return None
+
+    def remind(self, moment: int) -> None:
+        """Have the key looked at when the step's clock shows a moment."""
+        self.scope.remind(moment + self.step_clock.delay_ms, self.clock)
+
+
+class TimeWindows(WindowLogic):
+    """Tumbling and hopping windows. State: a list of states under each window's start.
+
+    A window that has closed and may still be corrected is a tuple (revision, states). By key, the
+    name "" has (latest timestamp of the key, start of the earliest window).
+    """
+
+    def __init__(self, step: Window, *rest: Any) -> None:
+        super().__init__(step, *rest)
+        assert isinstance(step.kind, TimeWindow)
+        self._kind = step.kind
+        self._starts = starts_of(step.kind)
+
+    def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
+        kind = self._kind
+        if self.by_key:
+            latest, earliest = self.state.get("", (timestamp, None))
+            now = max(latest, timestamp)
+            closed = now - kind.grace_ms
+        else:
+            earliest = now = None
+            closed = self.step_clock.watermark - kind.grace_ms
+        given: list[Result] = []
+        is_taken = False
+        for start in self._starts(timestamp):
+            end = start + kind.duration_ms
+            if end > closed:
+                is_taken = True
+                self._update(start, end, (value, key, timestamp, headers), given)
+                earliest = start if earliest is None else min(earliest, start)
+            elif kind.corrections_ms and end + kind.corrections_ms > closed:
+                is_taken = True
+                given.append(self._correct(start, end, value, timestamp))
+            else:
+                self.is_late(value, key, timestamp, start, end, closed)
+        if not is_taken:
+            self.note_late()
+        if self.by_key:
+            given = self._close_by_key(now, earliest, closed - kind.duration_ms) + given
+        return given
+
+    def _update(self, start: int, end: int, record: tuple[Any, ...], given: list[Result]) -> None:
+        """Add a record to an open window."""
+        step, name = self.step, str(start)
+        value, _, timestamp, _ = record
+        found = self.state.get(name)
+        states = self.totals.start() if found is None else found
+        facts = (value, *record[1:])
+        if self.is_triggered(step.before_update, states, facts):
+            given.append(self.result(start, end, states))
+            self.state.delete(name)
+            return
+        states = self.totals.add(states, value, timestamp)
+        if self.is_triggered(step.after_update, states, facts):
+            given.append(self.result(start, end, states))
+            self.state.delete(name)
+            return
+        self.state.set(name, states)
+        if found is None and not self.by_key:
+            self.remind(end + self._kind.grace_ms)
+        if not self.is_final:
+            given.append(self.result(start, end, states))
+
+    def merge(self, part: Any, key: Any, timestamp: int, headers: Any) -> None:
+        """Take records that were brought together on the way here: (start, states)."""
+        start, states = part
+        name = str(start)
+        try:
+            found = self.state.get(name)
+            if found is None:
+                self.remind(start + self._kind.duration_ms + self._kind.grace_ms)
+            else:
+                states = self.totals.merge(found, states)
+            self.state.set(name, states)
+        except Exception as error:
+            raise StepFailure(self.step, error) from error
+
+    def _correct(self, start: int, end: int, value: Any, timestamp: int) -> Result:
+        """Add a late record to a window that has closed and return the corrected result."""
+        name = str(start)
+        found = self.state.get(name)
+        revision, states = found if type(found) is tuple else (-1, found or self.totals.start())
+        states = self.totals.add(states, value, timestamp)
+        self.state.set(name, (revision + 1, states))
+        if found is None:
+            self.remind(end + self._kind.grace_ms + self._kind.corrections_ms)
+        return self._revised(start, end, revision + 1, states)
+
+    def _revised(self, start: int, end: int, revision: int, states: list[Any]) -> Result:
+        _, result = self.result(start, end, states)
+        return start, {**result, "revision": revision}
+
+    def _close_by_key(self, now: int, earliest: int | None, last: int) -> list[Result]:
+        """Close the windows of the key that start at `last` or before."""
+        given: list[Result] = []
+        if earliest is not None and earliest <= last:
+            starts = sorted(self._open())
+            for start in starts:
+                if start <= last:
+                    end = start + self._kind.duration_ms
+                    if self.is_final:
+                        given.append(self.result(start, end, self.state.get(str(start))))
+                    self.state.delete(str(start))
+            earliest = min((start for start in starts if start > last), default=None)
+        self.state.set("", (now, earliest))
+        return given
+
+    def _open(self) -> list[int]:
+        return [int(name) for name in self.state.keys() if name]  # noqa: SIM118 - not a dict
+
+    # --- waiting for the watermark ----------------------------------------------------------
+
+    def _end_of(self, start: int) -> int:
+        """Return the moment at which a window of the key in view is finished with."""
+        kind = self._kind
+        closes = start + kind.duration_ms + kind.grace_ms
+        if kind.corrections_ms and type(self.state.get(str(start))) is tuple:
+            return closes + kind.corrections_ms
+        return closes
+
+    def due(self) -> list[Happening]:
+        watermark = self.step_clock.watermark
+        return [
+            Happening(at, self._closer(start), lambda start=start: self.state.delete(str(start)))  # type: ignore[misc]
+            for start in self._open()
+            if (at := self._end_of(start)) <= watermark
+        ]
+
+    def next_due(self) -> int | None:
+        delay = self.step_clock.delay_ms
+        return min((self._end_of(start) + delay for start in self._open()), default=None)
+
+    def _closer(self, start: int) -> Callable[[Any], None]:
+        def close(key: Any) -> None:
+            name, end = str(start), start + self._kind.duration_ms
+            try:
+                states = self.state.get(name)
+                if states is None:
+                    return
+                self.state.delete(name)
+                if type(states) is tuple:
+                    return  # closed long ago; now it cannot be corrected any more
+                result = self.result(start, end, states)
+                if self._kind.corrections_ms:
+                    self.state.set(name, (0, states))
+                    result = self._revised(start, end, 0, states)
+            except Exception as error:
+                raise StepFailure(self.step, error) from error
+            if self.is_final:
+                self.give([result], key)
+
+        return close
+
+
+def starts_of(kind: TimeWindow) -> Callable[[int], Iterable[int]]:
+    """Return what gives the starts of the windows that hold a timestamp, the earliest first.
+
+    >>> starts_of(TimeWindow(duration_ms=10, step_ms=5))(12)
+    range(5, 11, 5)
+    """
+    duration, step = kind.duration_ms, kind.step_ms
+    if duration == step:
+        return lambda timestamp: (timestamp - timestamp % duration,)
+
+    def starts(timestamp: int) -> range:
+        last = timestamp - timestamp % step
+        first = last - (duration - 1 - timestamp % step) // step * step
+        if timestamp >= 0:
+            first = max(first, 0)  # no window starts before 1970
+        return range(first, last + 1, step)
+
+    return starts

@@ -1,0 +1,190 @@
+"""Windows as the user builds them: `sdf.tumbling_window(...).agg(...).final()`.
+
+Takes what was said step by step, checks it at each call, and at `current` or `final` makes one
+step of it. Results are `{"start": ms, "end": ms, <name>: ...}`, as in Quix Streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond.aggregations import (
+    Aggregation,
+    Collect,
+    Count,
+    Max,
+    Mean,
+    Min,
+    Reduce,
+    Sum,
+    as_aggregation,
+)
+from millpond.callsite import here
+from millpond.errors import ConfigError, shown
+from millpond.steps.kinds import Late, Step, Window
+from millpond.windows import Closing, Counted, TimeWindow, WindowKind
+
+if TYPE_CHECKING:
+    from millpond.frame import StreamingDataFrame
+
+__all__ = ["WindowDefinition", "WindowedFrame"]
+
+_TAKEN = ("start", "end", "revision")
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """The functions a window calls."""
+
+    on_late: Callable[..., bool] | None = None
+    before_update: Callable[..., bool] | None = None
+    after_update: Callable[..., bool] | None = None
+
+
+class WindowDefinition:
+    """A window without its aggregates yet."""
+
+    def __init__(
+        self,
+        kind: WindowKind,
+        name: str | None,
+        callbacks: Callbacks,
+        head: Step,
+        then: Callable[[Step], StreamingDataFrame],
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._callbacks = callbacks
+        self._head = head
+        self._then = then
+
+    def agg(self, **aggregations: Aggregation) -> WindowedFrame:
+        """Aggregate in several ways at once; each name becomes a field of the result.
+
+        >>> from millpond import Count, Sum
+        >>> from millpond.testing import frame, run_local
+        >>> clicks = [("ann", {"ms": 5}, 1_000), ("ann", {"ms": 7}, 2_000), ("ann", {"ms": 1}, 9_000)]
+        >>> window = frame().tumbling_window(5_000).agg(n=Count(), ms=Sum("ms"))
+        >>> run_local(window.final(), clicks)
+        [{'start': 0, 'end': 5000, 'n': 2, 'ms': 12}]
+        """
+        if not aggregations:
+            msg = "agg() needs at least one aggregation.\nFix: agg(n=Count(), total=Sum('amount'))."
+            raise ConfigError(msg)
+        if taken := [name for name in aggregations if name in _TAKEN]:
+            msg = f"a result has a field {taken[0]!r} of its own.\nFix: choose another name."
+            raise ConfigError(msg)
+        checked = {name: as_aggregation(given, name) for name, given in aggregations.items()}
+        return WindowedFrame(self, checked, self._name or self._kind.store, is_single=False)
+
+    def count(self) -> WindowedFrame:
+        """Count the records."""
+        return self._single("count", Count())
+
+    def sum(self) -> WindowedFrame:
+        """Add up the values, which must be numbers."""
+        return self._single("sum", Sum())
+
+    def mean(self) -> WindowedFrame:
+        """Return the mean of the values, which must be numbers."""
+        return self._single("mean", Mean())
+
+    def min(self) -> WindowedFrame:
+        """Return the least value."""
+        return self._single("min", Min())
+
+    def max(self) -> WindowedFrame:
+        """Return the largest value."""
+        return self._single("max", Max())
+
+    def reduce(
+        self, reducer: Callable[[Any, Any], Any], initializer: Callable[[Any], Any]
+    ) -> WindowedFrame:
+        """Fold the values: `initializer(first)`, then `reducer(so far, next)`."""
+        return self._single("reduce", Reduce(reducer, initializer))
+
+    def collect(self) -> WindowedFrame:
+        """Gather the values in a list, in the order of their timestamps."""
+        return self._single("collect", Collect())
+
+    def _single(self, word: str, aggregation: Aggregation) -> WindowedFrame:
+        store = f"{self._name or self._kind.store}_{word}"
+        return WindowedFrame(self, {"value": aggregation}, store, is_single=True)
+
+
+class WindowedFrame:
+    """A window with its aggregates: `final()`, `current()` and `late()` are its outputs."""
+
+    def __init__(
+        self,
+        definition: WindowDefinition,
+        aggregations: dict[str, Aggregation],
+        store: str,
+        *,
+        is_single: bool,
+    ) -> None:
+        self._definition = definition
+        self._aggregations = aggregations
+        self._store = store
+        self._is_single = is_single
+        self._step: Window | None = None
+
+    def final(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
+        """Give each window's result once, when it closes.
+
+        Args:
+            closing_strategy: "watermark": when the time of the stream has passed the window's
+                end and grace, also for keys that went quiet. "key": when a later record of the
+                same key says so.
+        """
+        return self._made("final", closing_strategy)
+
+    def current(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
+        """Give a window's result each time a record changes it.
+
+        Args:
+            closing_strategy: When a window is closed and later records are late; see `final`.
+        """
+        return self._made("current", closing_strategy)
+
+    def late(self) -> StreamingDataFrame:
+        """Return the records that came too late, with what made them late.
+
+        Each is `{"value", "timestamp", "window", "start", "end", "late_by_ms", "closed_up_to"}`.
+        """
+        if self._step is None:
+            msg = f"late() was called before final() or current() ({here()})."
+            raise ConfigError(msg + "\nFix: totals = window.final(); late = window.late().")
+        return self._definition._then(
+            Late(parents=(self._step,), call_site=here(), name=self._store)
+        )
+
+    def _made(self, emit: Any, closing: Any) -> StreamingDataFrame:
+        kind, callbacks = self._definition._kind, self._definition._callbacks
+        if isinstance(kind, Counted):
+            closing = "key"
+        if closing not in ("watermark", "key"):
+            msg = f"closing_strategy is 'watermark' or 'key', got {shown(closing)} ({here()})."
+            raise ConfigError(msg + "\nFix: leave it out for 'watermark'.")
+        if closing == "key" and isinstance(kind, TimeWindow) and kind.corrections_ms:
+            msg = f"corrections_ms needs closing_strategy='watermark' ({here()})."
+            raise ConfigError(msg + "\nFix: leave closing_strategy out.")
+        if self._step is not None:
+            msg = f"this window has its {self._step.emit}() already ({self._step.call_site})."
+            raise ConfigError(msg + "\nFix: define the window again, with another name=.")
+        self._step = Window(
+            parents=(self._definition._head,),
+            call_site=here(),
+            name=self._store,
+            kind=kind,
+            aggregations=self._aggregations,
+            emit=emit,
+            closing=closing,
+            is_single=self._is_single,
+            on_late=callbacks.on_late,
+            before_update=callbacks.before_update,
+            after_update=callbacks.after_update,
+        )
+        return self._definition._then(self._step)
