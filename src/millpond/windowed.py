@@ -65,7 +65,7 @@ class WindowDefinition:
 
         >>> from millpond import Count, Sum
         >>> from millpond.testing import frame, run_local
-        >>> clicks = [("ann", {"ms": 5}, 1_000), ("ann", {"ms": 7}, 2_000), ("ann", {"ms": 1}, 9_000)]
+        >>> clicks = [("ann", {"ms": 5}, 10), ("ann", {"ms": 7}, 20), ("ann", {"ms": 1}, 9_000)]
         >>> window = frame().tumbling_window(5_000).agg(n=Count(), ms=Sum("ms"))
         >>> run_local(window.final(), clicks)
         [{'start': 0, 'end': 5000, 'n': 2, 'ms': 12}]

@@ -15,6 +15,7 @@ from millpond.duration import moment
 from millpond.errors import FutureTimestampError, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.record import Origin
+from millpond.runtime.combine import Combiner
 from millpond.runtime.counted import CountedWindows
 from millpond.runtime.distinct import distinct
 from millpond.runtime.emit import Emitter, Push, StepFailure
@@ -53,7 +54,7 @@ class Composer:
     def __init__(
         self,
         children: Callable[[Step], Iterable[Step]],
-        emitters: Callable[[Step], list[Emitter]],
+        emitters: Callable[[Step], list[Emitter | Combiner]],
         writers: dict[Step, Emitter],
         origin: Origin,
         scope: KeyScope,
@@ -108,6 +109,9 @@ class Composer:
             update = TableUpdate(step, self._scope, self._origin, give)
             self.finishers.append(update)
             return update.push
+        return self._make_stateless(step, give)
+
+    def _make_stateless(self, step: Step, give: Push) -> Push:
         if isinstance(step, Watermark):
             stamped = clocked(self._points[step], step, self._schedule, self._scope, give)
             return stamped if step.on is None else _stamped(step, step.on, stamped)

@@ -185,14 +185,12 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         tick = self._keeper.from_offset(end.get(CLOCK, {}))
         clock = tick.clock.encode()
-        shares = [[(*r, clock) for r in part] for part in _shared_out(ranges, self._settings.tasks)]
-        woken = [
-            (WAKE, scope, g, 0, clock) for scope, groups in tick.groups.items() for g in groups
-        ]
+        shares = list(_shared_out(ranges, self._settings.tasks))
+        woken = [(WAKE, scope, g, 0) for scope, groups in tick.groups.items() for g in groups]
         if woken:
             shares = shares or [[]]
             shares[0] += woken
-        return [Ranges(part) for part in shares]
+        return [Ranges([(*place, clock) for place in part]) for part in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)

@@ -46,12 +46,12 @@ def read_stage(
         def rows() -> Iterator[Row]:
             for batch in batches:
                 columns = (column.to_pylist() for column in batch.columns)
-                for source, partition, start, end, time in zip(*columns, strict=True):
+                for source, partition, start, end, told in zip(*columns, strict=True):
                     if source == WAKE:
-                        yield wake_row(partition, start, time)
+                        yield wake_row(partition, start, told)
                         continue
                     place = (numbers[source], partition, start, end)
-                    reader, clock = readers[names[source]], Clock.decode(time)
+                    reader, clock = readers[names[source]], Clock.decode(told)
                     yield from _read_range(runner, reader, *place, clock)
 
         yield from _messages(rows(), groups_back)

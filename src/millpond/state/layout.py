@@ -151,7 +151,7 @@ class Pages:
         for name, agenda in self.agendas.items():
             if agenda.is_changed:
                 agenda.flush((clocks or {}).get(name, NEVER))
-        heads = {name: head for name, agenda in self.agendas.items() if (head := agenda.head)}
+        heads = {name: agenda.head for name, agenda in self.agendas.items() if agenda.head}
         state = (self.count, self._bytes, self.keys)
         more = (heads, self.clock) if self.clock else (heads,) if heads else ()
         head = _VERSION + _encode(state + more)

@@ -65,6 +65,11 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
 
+def _moment(value: Ext) -> int:
+    """Return when an expiring value is gone."""
+    return int.from_bytes(memoryview(value.data)[:8], "big", signed=True)
+
+
 class Timer(NamedTuple):
     """A moment that a function asked to be called at."""
 
@@ -198,9 +203,7 @@ class KeyScope:
         if value.code == LARGE_VALUE:
             stored = self.pages.large_value(value)
             return self.expiry(stored) if type(stored) is Ext else None
-        return (
-            int.from_bytes(value.data[:8], "big", signed=True) if value.code == EXPIRING else None
-        )
+        return _moment(value) if value.code == EXPIRING else None
 
     def undo(self) -> None:
         """Take back every write since `keep`, newest first."""
@@ -417,9 +420,9 @@ class State:
             stored = self._scope.pages.large_value(value)
             return self._out(stored) if type(stored) is Ext else stored
         if value.code == EXPIRING:
-            if int.from_bytes(value.data[:8], "big", signed=True) <= self._scope.timestamp:
+            if _moment(value) <= self._scope.timestamp:
                 return _MISSING
-            stored = _unpack(value.data[8:])
+            stored = _unpack(memoryview(value.data)[8:])
             return self._out(stored) if type(stored) is Ext else stored
         return self._scope.codec.decode(bytes(value.data))
 

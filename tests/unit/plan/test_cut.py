@@ -166,7 +166,6 @@ def test_two_stateful_maps_of_one_name_are_refused_with_both_places():
     sdf = frame(ListSource([])).stateful_map("sum", lambda k, v, s: (v, s))
     sdf = sdf.stateful_map("sum", lambda k, v, s: (v, s))
 
-    with pytest.raises(
-        PlanError, match=r"test_cut.py:\d+\) and stateful_map \(test_cut.py:\d+\)(.|\n)*Fix:"
-    ):
+    place = r"stateful_map \(test_cut.py:\d+\)"
+    with pytest.raises(PlanError, match=rf"{place} and {place}(.|\n)*Fix:"):
         check_graph(sdf._graph)
