@@ -13,6 +13,9 @@ from millpond.connectors.log import SEGMENT, Log
 
 FILES = 16
 
+# The windows that are measured: five minutes, of a stream with a record each millisecond.
+WINDOW_MS = 300_000
+
 
 def tables(keys: int, records: int):
     numbers = np.random.default_rng(0)
@@ -38,7 +41,7 @@ def as_parquet(folder: Path, keys: int, records: int) -> Path:
         aside = target.with_suffix(".writing")
         aside.mkdir(parents=True, exist_ok=True)
         for i, table in enumerate(tables(keys, records)):
-            pq.write_table(table.select(["key", "value"]), aside / f"{i:04}.parquet")
+            pq.write_table(table.select(["key", "value", "timestamp"]), aside / f"{i:04}.parquet")
         aside.rename(target)
     return target
 

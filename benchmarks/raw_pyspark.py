@@ -36,17 +36,15 @@ class Count(StatefulProcessor):
         pass
 
 
-def main() -> None:
-    folder, keys, records = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    source = data.as_parquet(folder, keys, records)
-    checkpoint = folder / "checkpoint-raw"
-    shutil.rmtree(checkpoint, ignore_errors=True)
+def open_spark() -> SparkSession:
+    """Return a session with what the guide recommends for state."""
     state = "spark.sql.streaming.stateStore"
     spark = (
         SparkSession.builder.master("local[*]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "3g")
         .config("spark.sql.shuffle.partitions", os.cpu_count())
+        .config("spark.sql.session.timeZone", "UTC")
         .config(
             f"{state}.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -55,6 +53,25 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def rates(query, seconds: float) -> dict:
+    """Return records per second, over all and of the best batch."""
+    batches = [
+        (p["numInputRows"], p["durationMs"]["triggerExecution"]) for p in query.recentProgress
+    ]
+    done = sum(rows for rows, _ in batches)
+    best = max(rows / ms * 1000 for rows, ms in batches)
+    return {"records": done, "all": done / seconds, "best": best}
+
+
+def main() -> None:
+    folder, keys, records = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    source = data.as_parquet(folder, keys, records)
+    checkpoint = folder / "checkpoint-raw"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    spark = open_spark()
     frame = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 4)
     grouped = frame.parquet(str(source)).groupBy("key")
     counted = grouped.transformWithState(Count(), "key binary, value binary", "append", "None")
@@ -62,13 +79,8 @@ def main() -> None:
     writer = counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    seconds = time.monotonic() - began
-    batches = [
-        (p["numInputRows"], p["durationMs"]["triggerExecution"]) for p in query.recentProgress
-    ]
-    done = sum(rows for rows, _ in batches)
-    best = max(rows / ms * 1000 for rows, ms in batches)
-    print(json.dumps({"records": done, "all": done / seconds, "best": best}))
+    print(json.dumps(rates(query, time.monotonic() - began)))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -48,6 +48,25 @@ def throughput(folder: Path) -> None:
     console.print(table)
 
 
+def time_based(folder: Path) -> None:
+    table = Table(title="Aggregation of JSON, 10,000 keys (records/s: all / best batch)")
+    for column in ("what", "Spark's own, no Python", "Millpond", "ratio: all / best"):
+        table.add_column(column)
+    for what, text in (
+        ("window", "tumbling window, count and sum, final"),
+        ("total", "running count and sum, once a batch"),
+    ):
+        native = run("native_time.py", folder, 10_000, 8_000_000, what)
+        ours = run("millpond_time.py", folder, 10_000, 8_000_000, what)
+        table.add_row(
+            text,
+            f"{native['all']:,.0f} / {native['best']:,.0f}",
+            f"{ours['all']:,.0f} / {ours['best']:,.0f}",
+            f"{ours['all'] / native['all']:.2f} / {ours['best'] / native['best']:.2f}",
+        )
+    console.print(table)
+
+
 def growth(folder: Path) -> None:
     table = Table("keys in state", "median batch of 1,000 keys", "ratio", title="A growing state")
     first = None
@@ -62,6 +81,7 @@ def growth(folder: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         throughput(Path(name))
+        time_based(Path(name))
         growth(Path(name))
 
 

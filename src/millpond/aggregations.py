@@ -146,6 +146,12 @@ class Aggregation:
         """
         raise MillpondError(_no_add(self))
 
+    def add_many(self, state: Any, values: list[Any], timestamps: list[int]) -> Any:
+        """Return the state after many more records; the same as `add` for each, maybe faster."""
+        for value, timestamp in zip(values, timestamps, strict=True):
+            state = self.add(state, value, timestamp)
+        return state
+
     def merge(self, earlier: Any, later: Any) -> Any:
         """Return the state of two runs of records, of which one arrived after the other."""
         msg = (
@@ -176,6 +182,20 @@ class _Builtin(Aggregation):
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         raise NotImplementedError
 
+    def add_many(self, state: Any, values: list[Any], timestamps: list[int]) -> Any:
+        column = self.column
+        try:
+            found = values if column is None else [value[column] for value in values]
+            known = [value for value in found if value is not None]
+            taken = self._take_many(state, known)
+        except Exception:  # one by one, it is said which and why
+            taken = None
+        return super().add_many(state, values, timestamps) if taken is None else taken
+
+    def _take_many(self, state: Any, values: list[Any]) -> Any:
+        """Return the state with all values, or None where they must be taken one by one."""
+        return None
+
 
 class Count(_Builtin):
     """The number of values that are not None."""
@@ -187,6 +207,9 @@ class Count(_Builtin):
 
     def _take(self, state: int, value: Any, timestamp: int) -> int:
         return state + 1
+
+    def _take_many(self, state: int, values: list[Any]) -> int:
+        return state + len(values)
 
     def merge(self, earlier: int, later: int) -> int:
         return earlier + later
@@ -212,6 +235,19 @@ class _Numeric(_Builtin):
                 raise self._not_finite(value)
             return value  # type: ignore[no-any-return]
         return self._exact(self._number(value))
+
+    def _exact_sum(self, values: list[Any]) -> Any:
+        """Return the exact sum of ints or of floats; None where it takes more care."""
+        kinds = set(map(type, values))
+        if kinds <= {int}:
+            return sum(values)
+        if kinds != {float}:
+            return None
+        total, rest = (0, 0), values
+        while part := math.fsum(rest):  # rounded once; what was lost is summed up next
+            total = _sum_of_floats(total, self._exact(part))
+            rest = [*rest, -part]
+        return total
 
     def _number(self, value: Any) -> int | float | Decimal:
         """Numbers of other types: bool, NumPy's, subclasses."""
@@ -310,6 +346,10 @@ class Sum(_Numeric):
             return state + value
         return self._plus(state, self._exact(value))
 
+    def _take_many(self, state: Any, values: list[Any]) -> Any:
+        total = self._exact_sum(values)
+        return None if total is None else self._plus(state, total)
+
     def merge(self, earlier: Any, later: Any) -> Any:
         return self._plus(earlier, later)
 
@@ -331,6 +371,10 @@ class Mean(_Numeric):
         if type(value) is int and type(total) is int:
             return total + value, count + 1
         return self._plus(total, self._exact(value)), count + 1
+
+    def _take_many(self, state: Any, values: list[Any]) -> Any:
+        total = self._exact_sum(values)
+        return None if total is None else (self._plus(state[0], total), state[1] + len(values))
 
     def merge(self, earlier: Any, later: Any) -> Any:
         return self._plus(earlier[0], later[0]), earlier[1] + later[1]
@@ -438,6 +482,15 @@ class _Ordered(_Builtin):
         )
         raise MillpondError(msg)
 
+    def _take_many(self, state: Any, values: list[Any]) -> Any:
+        kinds = set(map(type, values))
+        if kinds == {int} or (kinds == {float} and not math.isnan(sum(values))):
+            return self._take(state, self._of(values), 0)
+        return None
+
+    def _of(self, values: list[Any]) -> Any:
+        raise NotImplementedError
+
     def _unlike(self, state: Any, value: Any) -> MillpondError:
         return MillpondError(
             f"{self._label()} cannot compare {shown(value)} ({type(value).__name__}) with "
@@ -455,6 +508,9 @@ class Min(_Ordered):
     Of equal values of unlike type, such as 1 and 1.0, it is the one that came first.
     """
 
+    def _of(self, values: list[Any]) -> Any:
+        return min(values)
+
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         kind = type(value)
         if kind is not int and kind is not str:
@@ -470,6 +526,9 @@ class Max(_Ordered):
 
     Of equal values of unlike type, such as 1 and 1.0, it is the one that came first.
     """
+
+    def _of(self, values: list[Any]) -> Any:
+        return max(values)
 
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         kind = type(value)

@@ -203,7 +203,13 @@ class StreamingDataFrame:
                     'Fix: group_by(lambda value: ..., name="something").'
                 )
                 raise ConfigError(msg)
-        step = KeyBy(parents=(self._head,), call_site=here(), name=name, function=function)
+        step = KeyBy(
+            parents=(self._head,),
+            call_site=here(),
+            name=name,
+            function=function,
+            field=key if isinstance(key, str) else None,
+        )
         return self._then(step)
 
     key_by = group_by
@@ -833,7 +839,7 @@ def _key_field(step: Step) -> str | None:
         if len(step.parents) != 1:
             return None
         step = step.parents[0]
-    return step.function.name if isinstance(step.function, _Field) else None
+    return step.field
 
 
 def _is_utf8(text: str) -> bool:

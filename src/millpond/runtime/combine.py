@@ -6,12 +6,13 @@ states of their aggregates. What the step must see one by one (a late record) is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.connectors import inflight
+from millpond.errors import MillpondError
 from millpond.record import Origin
 from millpond.runtime.batch import records_schema
 from millpond.runtime.emit import Push, StepFailure
@@ -24,6 +25,9 @@ from millpond.windows import TimeWindow
 __all__ = ["Combiner"]
 
 WriteKey = Callable[[Any, Any], bytes | None]
+
+Part = tuple[list[Any], list[int], list[int]]
+"""Values, timestamps and places of the records that belong together."""
 
 
 class Combiner:
@@ -46,13 +50,13 @@ class Combiner:
         self._totals = Totals(step.aggregations)
         self.keys: list[bytes | None] = []
         """The keys of the records that entered, where they are passed on as they came."""
-        self.rows: list[int] = []
-        """The records that were taken."""
-        self._parts: dict[Any, list[Any]] = {}
-        """(key, window) -> [states, first record, latest timestamp]"""
+        self._parts: dict[tuple[str | bytes | None, int | None], Part] = {}
+        """What was gathered for each (key, window)."""
+        self._ready: list[bytes] = []
+        """The states of the parts, once they are made."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._ready)
 
     def push(self) -> Push:
         """Return the function that takes a record."""
@@ -63,72 +67,114 @@ class Combiner:
         return self._total_push()
 
     def _total_push(self) -> Push:
-        add = self._add
+        origin, key_of, parts = self._origin, self._key_reader(), self._parts
+        by_text = self._write_key is not None
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            add(self._key_of(value, key), None, value, timestamp)
-            self.rows.append(self._origin.index)
+            place = (key if by_text and type(key) is str else key_of(value, key), None)
+            part = parts.get(place) or parts.setdefault(place, ([], [], []))
+            part[0].append(value)
+            part[1].append(timestamp)
+            part[2].append(origin.index)
 
         return push
 
     def _window_push(self, kind: TimeWindow) -> Push:
-        add, clock, send = self._add, self._clock, self._send
-        length = kind.duration_ms + kind.grace_ms
+        origin, key_of, parts = self._origin, self._key_reader(), self._parts
+        by_text = self._write_key is not None
+        clock, send = self._clock, self._send
+        duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
         starts_at = starts_of(kind)
+
+        def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            start = timestamp - timestamp % duration
+            if start + length <= clock.watermark:
+                send(value, key, timestamp, headers)
+                return
+            place = (key if by_text and type(key) is str else key_of(value, key), start)
+            part = parts.get(place) or parts.setdefault(place, ([], [], []))
+            part[0].append(value)
+            part[1].append(timestamp)
+            part[2].append(origin.index)
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             starts = starts_at(timestamp)
-            if starts[0] + length <= clock.watermark:  # type: ignore[index]
+            if starts[0] + length <= clock.watermark:
                 send(value, key, timestamp, headers)
                 return
-            key_bytes = self._key_of(value, key)
+            known = key if by_text and type(key) is str else key_of(value, key)
             for start in starts:
-                add(key_bytes, start, value, timestamp)
-            self.rows.append(self._origin.index)
+                place = (known, start)
+                part = parts.get(place) or parts.setdefault(place, ([], [], []))
+                part[0].append(value)
+                part[1].append(timestamp)
+                part[2].append(origin.index)
 
-        return push
+        return push_tumbling if kind.step_ms == duration else push
 
-    def _key_of(self, value: Any, key: Any) -> bytes | None:
-        if self._write_key is None:
-            return self.keys[self._origin.index]
-        try:
-            return self._write_key(value, key)
-        except Exception as error:
-            raise StepFailure(self._step, error) from error
+    def _key_reader(self) -> WriteKey:
+        write_key, origin = self._write_key, self._origin
+        if write_key is None:
+            return lambda value, key: self.keys[origin.index]
 
-    def _add(self, key: bytes | None, start: int | None, value: Any, timestamp: int) -> None:
-        part = self._parts.get((key, start))
-        totals = self._totals
-        try:
-            if part is None:
-                states = totals.add(totals.start(), value, timestamp)
-                self._parts[key, start] = [states, self._origin.index, timestamp]
-            else:
-                part[0] = totals.add(part[0], value, timestamp)
-                if timestamp > part[2]:
-                    part[2] = timestamp
-        except Exception as error:
-            raise StepFailure(self._step, error) from error
+        def key_of(value: Any, key: Any) -> bytes | None:
+            try:
+                return write_key(value, key)
+            except Exception as error:
+                raise StepFailure(self._step, error) from error
 
-    def take(self, entered: pa.RecordBatch) -> pa.RecordBatch:
-        """Return one row for each key and window, and begin anew."""
-        parts, self._parts = self._parts, {}
-        self.rows = []
-        is_window = isinstance(self._step, Window)
-        firsts = pa.array([first for _, first, _ in parts.values()], pa.int64())
-        values = [
-            inflight.encode((start, states) if is_window else states)
-            for (_, start), (states, _, _) in parts.items()
-        ]
+        return key_of
+
+    def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
+        """Yield what makes the states of all that was gathered."""
+        if self._parts:
+            yield 0, self._make
+
+    def _make(self) -> None:
+        self._ready = [self._encoded(start, part) for (_, start), part in self._parts.items()]
+
+    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
+        """Return one row for each key and window, and the records in them, and begin anew."""
+        parts, ready = dict(self._parts), self._ready
+        self.clear()
+        firsts = pa.array([rows[0] for _, _, rows in parts.values()], pa.int64())
         places = entered.select(["source", "partition", "offset"]).take(firsts)
         columns = [
-            pa.array([key for key, _ in parts], pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.array([latest for _, _, latest in parts.values()], pa.int64()),
+            pa.array([self._bytes_of(key) for key, _ in parts], pa.binary()),
+            pa.array(ready, pa.binary()),
+            pa.array([max(timestamps) for _, timestamps, _ in parts.values()], pa.int64()),
             *places.columns,
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=records_schema(0))
+        taken = [row for _, _, rows in parts.values() for row in rows]
+        return pa.RecordBatch.from_arrays(columns, schema=records_schema(0)), taken
+
+    def _bytes_of(self, key: str | bytes | None) -> bytes | None:
+        """Return a key as it moves: keys of text are gathered as they are, to save the time."""
+        if isinstance(key, str):
+            assert self._write_key is not None
+            return self._write_key(None, key)
+        return key
+
+    def _encoded(self, start: int | None, part: Part) -> bytes:
+        values, timestamps, rows = part
+        try:
+            states = self._totals.of(values, timestamps)
+        except Exception:
+            raise self._failure(part) from None
+        return inflight.encode(states if start is None else (start, states))
+
+    def _failure(self, part: Part) -> StepFailure:
+        """Return what went wrong, with the record it went wrong on."""
+        states = self._totals.start()
+        for value, timestamp, row in zip(*part, strict=True):
+            try:
+                states = self._totals.add(states, value, timestamp)
+            except Exception as error:
+                return StepFailure(self._step, error, (row,))
+        msg = f"{self._step} failed on many records and on none of them."
+        return StepFailure(self._step, MillpondError(msg + "\nFix: is its add_many right?"))
 
     def clear(self) -> None:
         """Forget what was gathered."""
-        self.rows, self._parts = [], {}
+        self._parts.clear()
+        self._ready = []

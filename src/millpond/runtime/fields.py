@@ -125,10 +125,22 @@ def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
     return all(isinstance(read.source.key_deserializer, BytesDeserializer) for read in reads)
 
 
+# Keys whose encoding is remembered by a task; the number only bounds memory.
+_REMEMBERED = 200_000
+
+
 def _typed_key(codec: Codec) -> Callable[[Any, Any], bytes | None]:
     encode = codec.encode
+    known: dict[str, bytes] = {}
 
     def typed_key(value: Any, key: Any) -> bytes | None:
+        if type(key) is str:
+            found = known.get(key)
+            if found is None:
+                found = encode(key)
+                if len(known) < _REMEMBERED:
+                    known[key] = found
+            return found
         if isinstance(key, dict | set | list):
             msg = (
                 f"a key must be hashable, as in a dict; got {shown(key)}.\n"

@@ -150,7 +150,8 @@ class StageRunner:
             self._points,
         )
         self.entries = self._make_entries(composer)
-        self._windows, self._finishers = composer.windows, composer.finishers
+        self._windows = composer.windows
+        self._finishers = [*composer.finishers, *self._combiners.values()]
 
     def _combines(self, edge: Edge) -> bool:
         # Where a failed record is let go, what it did must be undone, record by record; and what
@@ -485,8 +486,8 @@ class StageRunner:
                 yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
         for edge, combiner in self._combiners.items():
             if len(combiner):
-                seen[combiner.rows] = True
-                batch = combiner.take(entered)
+                batch, rows = combiner.take(entered)
+                seen[rows] = True
                 scope = self.plan.stages[edge.target].scope
                 yield from edge_rows(batch, scope, edge.number, 0, groups, self._clock)
         for output, emitter in self._outputs.items():
@@ -564,6 +565,7 @@ class StageRunner:
     ) -> list[int] | Failure:
         """Undo what a record did; return the records put aside, or what ends the run."""
         rows = list(failure.rows) or [self._origin.index]
+        self._origin.index = rows[0]
         if isinstance(failure.error, FutureTimestampError):
             self._put_aside(rows, failure, entered, entry)
             return rows

@@ -8,7 +8,7 @@ fixed length; `sessions`, `sliding` and `counted` have the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from millpond.record import Origin
@@ -290,7 +290,7 @@ class TimeWindows(WindowLogic):
         return close
 
 
-def starts_of(kind: TimeWindow) -> Callable[[int], Iterable[int]]:
+def starts_of(kind: TimeWindow) -> Callable[[int], Sequence[int]]:
     """Return what gives the starts of the windows that hold a timestamp, the earliest first.
 
     >>> starts_of(TimeWindow(duration_ms=10, step_ms=5))(12)

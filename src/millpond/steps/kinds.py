@@ -173,6 +173,8 @@ class KeyBy(Step):
     """A new key for each record."""
 
     function: Callable[[Any], Any]
+    field: str | None = None
+    """The field of the value that `function` takes, if that is all it does."""
 
     @property
     def verb(self) -> str:
