@@ -245,7 +245,8 @@ class _Numeric(_Builtin):
             return None
         total, rest = (0, 0), values
         while part := math.fsum(rest):  # rounded once; what was lost is summed up next
-            total = _sum_of_floats(total, self._exact(part))
+            numerator, denominator = part.as_integer_ratio()
+            total = _sum_of_floats(total, (numerator, denominator.bit_length() - 1))
             rest = [*rest, -part]
         return total
 

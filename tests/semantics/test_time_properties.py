@@ -27,8 +27,9 @@ from millpond import (
     Min,
     Sum,
 )
+from millpond.runtime.batch import EDGE, family_of
 from millpond.runtime.keyed import run_group
-from millpond.runtime.stage import Settings, StageRunner
+from millpond.runtime.stage import StageRunner
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.view import scan_items
@@ -86,9 +87,7 @@ def streams(draw, times=None, keys=KEYS, scale=1, max_size=24):
 
 def disordered(draw, records, lateness):
     """The same records, none of them further behind an earlier one than the lateness."""
-    delays = draw(
-        st.lists(st.integers(0, lateness), min_size=len(records), max_size=len(records))
-    )
+    delays = draw(st.lists(st.integers(0, lateness), min_size=len(records), max_size=len(records)))
     pairs = sorted(zip(records, delays, strict=True), key=lambda pair: pair[0].at + pair[1])
     return [record._replace(number=n) for n, (record, _) in enumerate(pairs)]
 
@@ -676,9 +675,7 @@ def test_the_last_revision_is_the_full_result_if_the_horizon_is_long_enough(data
     window = sdf.tumbling_window(case.size, case.grace, corrections_ms=10**9)
     found = watched(window.agg(**aggregations()).final())
 
-    run_local(
-        sdf, [*case.items([]), ("far", Rec(0, "far", 0, 0, 0.0).value, 10**9)], **case.run
-    )
+    run_local(sdf, [*case.items([]), ("far", Rec(0, "far", 0, 0, 0.0).value, 10**9)], **case.run)
 
     revisions, results = defaultdict(list), {}
     for _, key, start, result in found:
@@ -714,7 +711,7 @@ def test_a_window_of_a_window_closes_and_is_not_late(is_moved, data, places):
 
     totals = defaultdict(lambda: [0, 0, 0])
     inner_windows = defaultdict(list)
-    for r in [*records, far[0]]:
+    for r in [*records, *far[:2]]:  # the last of them closes the others
         inner_windows[r.key, r.at // size * size].append(r)
     for (key, start), content in inner_windows.items():
         place = (len(content) % 2 if is_moved else key, start // larger * larger)
@@ -737,7 +734,9 @@ def test_a_window_of_a_window_closes_and_is_not_late(is_moved, data, places):
 
 
 def running(sdf, emit, **chosen):
-    return sdf.agg(emit=emit, **(chosen or {**aggregations(), "first": First("id"), "last": Last("id")}))
+    return sdf.agg(
+        emit=emit, **(chosen or {**aggregations(), "first": First("id"), "last": Last("id")})
+    )
 
 
 def folded(records):
@@ -750,9 +749,7 @@ def test_totals_behind_each_record_do_not_depend_on_the_cut(records, cut, places
     sdf = running(frame(), "record")
     found = watched(sdf)
 
-    run = run_local(
-        sdf, with_crashes(records, places), batches=cut, groups=groups, on_error=mode
-    )
+    run = run_local(sdf, with_crashes(records, places), batches=cut, groups=groups, on_error=mode)
 
     expected, so_far = [], defaultdict(list)
     for r in records:
@@ -768,9 +765,7 @@ def test_totals_of_each_batch_are_those_of_all_records_so_far(records, cut, plac
     sdf = running(frame(), "batch")
     found = watched(sdf)
 
-    run = run_local(
-        sdf, with_crashes(records, places), batches=cut, groups=groups, on_error=mode
-    )
+    run = run_local(sdf, with_crashes(records, places), batches=cut, groups=groups, on_error=mode)
 
     expected, so_far = [], defaultdict(list)
     ticks, _ = ticks_of(run, records, 0)
@@ -806,8 +801,7 @@ def test_totals_behind_a_stateful_step_are_the_same_whether_combined_or_not(reco
         run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
 
     values = {
-        mode: [(batch, key, value) for batch, key, _, value in rows]
-        for mode, rows in found.items()
+        mode: [(batch, key, value) for batch, key, _, value in rows] for mode, rows in found.items()
     }
     same(values["stop"], values["dead-letter"])
 
@@ -889,7 +883,10 @@ class Kept:
         for verb, name, size, ttl in steps:
             ttl = self.default if ttl == "default" else ttl
             if verb == "set":
-                mine[name] = ((number, bytes([number]) * size), math.inf if ttl is None else at + ttl)
+                mine[name] = (
+                    (number, bytes([number]) * size),
+                    math.inf if ttl is None else at + ttl,
+                )
             elif verb == "delete":
                 mine.pop(name, None)
         live = {name: value for name, (value, expires) in mine.items() if expires > at}
@@ -958,3 +955,661 @@ def contents_of(engine):
         for (scope, _), blobs in engine.stores.items()
         for item in scan_items(blobs, scope, engine._groups, Codec(), Codec().decode)
     }
+
+
+@quick(30)
+@given(rows=expiring_streams(60), cut=cuts, places=crashes)
+def test_an_expired_value_is_never_seen_and_a_live_one_is_missed_only_behind_the_watermark(
+    rows, cut, places
+):
+    sdf = frame().apply(perform, stateful=True, metadata=True)
+    items = [(key, (n, steps), at) for n, (key, at, steps) in enumerate(rows)]
+    for place in places:
+        items.insert(min(place, len(items)), CRASH)
+
+    run = run_local(sdf, items, batches=cut)
+
+    # What was swept is known only if a record saw it, so the model forgets what it sees missing.
+    kept = Kept(None)
+    records = [Rec(n, key, at, 0, 0.0) for n, (key, at, _) in enumerate(rows)]
+    marks = [tick.mark for tick in ticks_of(run, records, 0)[0] for _ in tick.records]
+    for n, (key, at, steps) in enumerate(rows):
+        expected, seen = kept.perform(n, key, at, steps)["seen"], run[n]["seen"]
+        mine = kept.values[key]
+        for name in NAMES:
+            if seen[name] != expected[name]:
+                assert seen[name] == "missing"
+                assert marks[n] is not None
+                assert mine[name][1] <= marks[n]
+                del mine[name]
+    check_counts(run, rows)
+
+
+def test_names_are_in_the_order_they_were_set_whether_or_not_an_old_value_was_swept():
+    def touch(value, state):
+        state.set(value, 1, ttl=5 if value == "a" else None)
+        return list(state.keys())
+
+    items = [("k", "a", 0), ("k", "b", 1), ("other", "x", 50), ("k", "a", 50)]
+    whole, parts = (
+        run_local(frame().apply(touch, stateful=True), items, batches=size) for size in (None, 1)
+    )
+
+    assert list(whole) == list(parts) == [["a"], ["a", "b"], ["x"], ["b", "a"]]
+
+
+@quick(20)
+@given(records=streams(), cut=cuts, ttl=st.integers(1, 20), places=crashes)
+def test_expiry_can_be_turned_on_for_a_store_that_has_data(records, cut, ttl, places):
+    def touch(value, state):
+        before = state.get("n")
+        state.set("n", (before or 0) + 1)
+        return before
+
+    records = sorted(records, key=lambda r: r.at)
+    half = len(records) // 2
+    old = LocalEngine(frame().apply(touch, stateful=True))
+    old.feed([r.item for r in records[:half]])
+    old.run(cut)
+    app = Application(loglevel=None)
+    source = ListSource([], "list")
+    new = LocalEngine(app.dataframe(source=source, state_ttl=ttl).apply(touch, stateful=True))
+    new.stores = old.stores
+    new.feed([*with_crashes(records[half:], places), END, ("far", {}, 10**6), ("far", {}, 10**6)])
+
+    run = finished(new, cut)
+
+    model = {}
+    for r in records[:half]:
+        model[r.key] = (model.get(r.key, (0,))[0] + 1, math.inf)
+    expected = []
+    for r in records[half:]:
+        n, expires = model.get(r.key, (None, math.inf))
+        before = n if expires > r.at else None
+        expected.append(before)
+        model[r.key] = ((before or 0) + 1, r.at + ttl)
+    assert list(run) == expected
+    new.run(1)
+    for_ever = {(key, "n"): n for key, (n, expires) in model.items() if expires == math.inf}
+    assert contents_of(new) == {**for_ever, ("far", "n"): 2}
+
+
+@pytest.mark.parametrize("how", ["stateful_map", "agg", "agg of a batch"])
+@quick(25)
+@given(data=st.data(), ttl=st.integers(1, 30), cut=cuts, groups=groups, mode=modes)
+def test_totals_with_a_time_to_live_begin_anew_when_they_have_expired(
+    how, data, ttl, cut, groups, mode
+):
+    lateness = data.draw(st.sampled_from([0, 10]))
+    records = disordered(data.draw, data.draw(streams()), lateness)
+    app = Application(loglevel=None)
+    sdf = app.dataframe(source=ListSource([], "in"), state_ttl=ttl).watermark(lateness)
+    if how == "stateful_map":
+        sdf = sdf.stateful_map("t", lambda key, value, n: ({"n": n + 1}, n + 1), initial=0)
+    else:
+        sdf = sdf.agg(emit="record" if how == "agg" else "batch", n=Count())
+    found = watched(sdf)
+    options = {"batches": cut, "groups": groups, "on_error": mode}
+
+    run = run_local(sdf, [r.item for r in records], **options)
+
+    model, counts = {}, []
+    for r in records:
+        n, expires = model.get(r.key, (0, math.inf))
+        model[r.key] = ((n if expires > r.at else 0) + 1, r.at + ttl)
+        counts.append(model[r.key][0])
+    expected = [(r.key, {"n": n}) for r, n in zip(records, counts, strict=True)]
+    if how == "agg of a batch":
+        numbered = zip(batches_of(run), expected, strict=True)
+        last = {(batch, key): (batch, key, value) for batch, (key, value) in numbered}
+        same([(batch, key, value) for batch, key, _, value in found], last.values())
+    else:
+        assert [(key, value) for _, key, _, value in found] == expected
+    check_counts(run, records)
+
+
+def batches_of(run):
+    """The batch of each record."""
+    return [batch for batch, report in enumerate(run.reports) for _ in range(report.read)]
+
+
+# --- timers ---------------------------------------------------------------------------------
+
+# Times of timers are told apart by their names, so that no two of a key fall together.
+TIMERS = {"a": 0, "b": 1, "c": 2}
+
+timer_operations = st.lists(
+    st.tuples(
+        st.sampled_from(["at", "at", "after", "cancel"]),
+        st.sampled_from(list(TIMERS)),
+        st.integers(0, 20),
+    ),
+    max_size=3,
+)
+
+
+def noted(state, fact):
+    state.set("n", state.get("n", 0) + 1)
+    return [state.get("n"), *fact]
+
+
+def on_timer(key, state, timer):
+    assert state.timestamp == timer.at
+    if timer.name == "again" and state.get("left", 0):
+        state.set("left", state.get("left") - 1)
+        state.set_timer("again", after=3)
+    return noted(state, [key, timer.name, timer.at])
+
+
+def set_timers(value, key, timestamp, headers, state):
+    for verb, name, number in value:
+        if verb == "at":
+            state.set_timer(name, at=number * 4 + TIMERS[name])
+        elif verb == "after":
+            state.set_timer(name, after=number * 4 + TIMERS[name])
+        elif verb == "again":
+            state.set("left", number)
+            state.set_timer("again", after=2)
+        else:
+            state.cancel_timer(name)
+    waiting = [[timer.name, timer.at] for timer in state.timers()]
+    return noted(state, [key, timestamp, waiting])
+
+
+def with_timers(rows):
+    """What a stream in order of time should give: a key's timers fire before its next record."""
+    timers, count, left, given_ = defaultdict(dict), Counter(), Counter(), []
+
+    def fire(key, up_to):
+        while due := sorted((at, name) for name, at in timers[key].items() if at <= up_to):
+            at, name = due[0]
+            del timers[key][name]
+            if name == "again" and left[key]:
+                left[key] -= 1
+                timers[key]["again"] = at + 3
+            count[key] += 1
+            given_.append([count[key], key, name, at])
+
+    for key, at, steps in rows:
+        fire(key, at)
+        for verb, name, number in steps:
+            if verb == "cancel":
+                timers[key].pop(name, None)
+            elif verb == "again":
+                left[key], timers[key]["again"] = number, at + 2
+            else:
+                timers[key][name] = number * 4 + TIMERS[name] + (at if verb == "after" else 0)
+        count[key] += 1
+        waiting = sorted(([name, due] for name, due in timers[key].items()), key=lambda t: t[1])
+        given_.append([count[key], key, at, waiting])
+    for key in list(timers):
+        fire(key, max(at for _, at, _ in rows))
+    return given_
+
+
+def timer_rows(steps=timer_operations, **sizes):
+    rows = st.lists(
+        st.tuples(st.sampled_from(KEYS), st.integers(0, 20).map(lambda at: 4 * at), steps),
+        **{"max_size": 20, **sizes},
+    )
+    return rows.map(lambda found: sorted(found, key=lambda row: row[1]))
+
+
+@quick(60)
+@given(rows=timer_rows(), cut=cuts, places=crashes, groups=groups, mode=modes)
+def test_timers_fire_once_at_their_time_and_in_order_whatever_the_cut(
+    rows, cut, places, groups, mode
+):
+    sdf = frame().apply(set_timers, stateful=True, metadata=True, on_timer=on_timer)
+    items = [(key, steps, at) for key, at, steps in rows]
+    for place in places:
+        items.insert(min(place, len(items)), CRASH)
+
+    run = run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
+
+    same(run, with_timers(rows))
+    check_counts(run, rows)
+
+
+again = st.lists(st.tuples(st.just("again"), st.just(""), st.integers(0, 4)), max_size=1)
+
+
+@quick(40)
+@given(rows=timer_rows(again), cut=cuts, places=crashes, groups=groups)
+def test_a_timer_that_a_timer_set_fires_in_its_turn_whatever_the_cut(rows, cut, places, groups):
+    sdf = frame().apply(set_timers, stateful=True, metadata=True, on_timer=on_timer)
+    items = [(key, steps, at) for key, at, steps in rows]
+    for place in places:
+        items.insert(min(place, len(items)), CRASH)
+
+    run = run_local(sdf, items, batches=cut, groups=groups)
+
+    same(run, with_timers(rows))
+
+
+def test_a_timer_that_a_timer_set_goes_before_a_later_one():
+    def on_time(key, state, timer):
+        if timer.name == "first":
+            state.set_timer("second", at=20)
+        return timer.name
+
+    def start(value, state):
+        if value == "start":
+            state.set_timer("first", at=10)
+            state.set_timer("third", at=30)
+        return value
+
+    sdf = frame().apply(start, stateful=True, on_timer=on_time)
+
+    run = run_local(sdf, [("k", "start", 0), ("other", "x", 100)])
+
+    assert list(run) == ["start", "x", "first", "second", "third"]
+
+
+@quick(40)
+@given(data=st.data(), cut=cuts, places=crashes, groups=groups)
+def test_with_any_disorder_a_timer_fires_once_and_neither_too_early_nor_too_late(
+    data, cut, places, groups
+):
+    scale = data.draw(scales)
+    lateness = data.draw(st.sampled_from([0, 5, 30])) * scale
+    records = data.draw(streams(scale=scale))
+    waits = data.draw(st.lists(st.integers(0, 40), min_size=len(records), max_size=len(records)))
+
+    def start(value, key, timestamp, headers, state):
+        state.set_timer(str(value["id"]), after=waits[value["id"]] * scale)
+
+    def fired(key, state, timer):
+        return {"timer": int(timer.name)}
+
+    sdf = frame().watermark(lateness)
+    sdf = sdf.update(start, stateful=True, metadata=True, on_timer=fired)
+    sdf = sdf.filter(lambda value: "timer" in value)
+    found = watched(sdf)
+
+    run = run_local(sdf, with_crashes(records, places), batches=cut, groups=groups)
+
+    ticks, last = ticks_of(run, records, lateness)
+    due = {r.number: r.at + waits[r.number] * scale for r in records}
+    expected = [
+        (r.key, due[r.number], {"timer": r.number})
+        for r in records
+        if last is not None and due[r.number] <= last
+    ]
+    same([row[1:] for row in found], expected)
+    batch_of_record = batches_of(run)
+    for batch, key, at, value in found:
+        born = batch_of_record[value["timer"]]
+        at_the_latest = batch_of(ticks[born:], last, lambda mark, at=at: at <= mark) + born
+        own = [
+            n
+            for n in range(born, batch + 1)
+            for r in ticks[n].records
+            if r.key == key and r.number > value["timer"] and r.at - lateness >= at
+        ]
+        assert batch == min([at_the_latest, *own])
+    check_counts(run, records)
+
+
+@quick(30)
+@given(
+    waits=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 50)), min_size=1, max_size=8),
+    moves=st.lists(st.integers(0, 20), max_size=8),
+    with_records=st.booleans(),
+)
+def test_timers_of_the_wall_clock_fire_when_it_has_passed_them_and_not_before(
+    waits, moves, with_records
+):
+    def start(value, key, timestamp, headers, state):
+        if value is not None:
+            state.set_timer(str(value[0]), after=value[1], clock="processing")
+
+    def fired(key, state, timer):
+        return [int(timer.name), timer.at, timer.clock]
+
+    clock = ManualClock(1_000)
+    sdf = frame().update(start, stateful=True, metadata=True, on_timer=fired)
+    sdf = sdf.filter(lambda value: value is not None and len(value) == 3)
+    engine = LocalEngine(sdf, clock=clock)
+    engine.feed([(key, (n, wait), 7) for n, (key, wait) in enumerate(waits)])
+    engine.run()
+    due = [1_000 + wait for _, wait in waits]
+    for move in moves:
+        clock.advance(move)
+        if with_records:
+            engine.feed([("a", None, 10**9)])  # the time of the records does not matter
+        run = engine.run()
+
+        expected = [[n, at, "processing"] for n, at in enumerate(due) if at <= clock()]
+        same(run, expected)
+    assert [timer[1] for timer in engine.values] == sorted(timer[1] for timer in engine.values)
+    assert all(report.reconciles for report in engine.reports)
+
+
+def test_a_timer_that_was_moved_fires_at_the_new_time_only():
+    def start(value, state):
+        if value:
+            state.set_timer("t", after=value, clock="processing")
+
+    clock = ManualClock(0)
+    sdf = frame().update(start, stateful=True, on_timer=lambda key, state, timer: timer.at)
+    engine = LocalEngine(sdf.filter(lambda value: value > 50), clock=clock)
+    engine.feed([("k", 10)])
+    engine.run()
+    clock.advance(5)
+    engine.feed([("k", 50)])
+    engine.run()
+    clock.advance(49)
+    assert list(engine.run()) == []
+    clock.advance(1)
+
+    assert list(engine.run()) == [55]
+    clock.advance(1000)
+    assert list(engine.run()) == [55]
+
+
+# --- quiet streams --------------------------------------------------------------------------
+
+
+@quick(20)
+@given(
+    records=streams(),
+    lateness=st.sampled_from([0, 10]),
+    idle=st.integers(20, 200),
+    size=st.integers(1, 20),
+    cut=cuts,
+)
+def test_the_last_windows_of_a_quiet_stream_close_when_it_has_been_idle(
+    records, lateness, idle, size, cut
+):
+    clock = ManualClock(60)  # no record is ahead of it
+    sdf = frame().watermark(lateness, idle_after=idle)
+    found = watched(sdf.tumbling_window(size).agg(**aggregations()).final())
+    engine = LocalEngine(sdf, clock=clock)
+    engine.feed([*(r.item for r in records), END])
+    run = engine.run(cut)
+    expected = fixed_windows(size, size, 0, *ticks_of(run, records, lateness))
+    same(found, expected.finals)
+
+    clock.advance(idle - 1)
+    engine.run()
+
+    same(found, expected.finals)
+
+    clock.advance(1)
+    engine.run()
+
+    ticks, _ = ticks_of(run, records, lateness)
+    whole = fixed_windows(size, size, 0, ticks, 60 + idle - lateness)
+    in_time = {
+        (key, start): result
+        for _, key, start, result in whole.finals
+        if start + size <= 60 + idle - lateness
+    }
+    assert {(key, start): result for _, key, start, result in found} == in_time
+    assert len(found) == len(in_time)
+    assert all(report.reconciles for report in engine.reports)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_quiet_stream_does_not_hold_back_the_one_it_is_joined_with(has_begun):
+    clock = ManualClock(1_000)
+    app = Application(loglevel=None)
+    one = app.dataframe(source=ListSource([], "one")).watermark(idle_after=100)
+    two = app.dataframe(source=ListSource([], "two")).watermark(idle_after=100)
+    sdf = one.concat(two).tumbling_window(10).agg(n=Count()).final()
+    engine = LocalEngine(sdf, clock=clock)
+    engine.feed([("k", 1, 1_000)], "one")
+    if has_begun:
+        engine.feed([("k", 1, 1_000)], "two")
+    engine.run()
+    clock.advance(99)
+    engine.feed([("k", 1, 1_050)], "one")
+    assert list(engine.run()) == []  # the other may still send something for the first window
+
+    clock.advance(1)
+    engine.feed([("k", 1, 1_060)], "one")
+    engine.run()
+
+    n = 1 + has_begun
+    assert engine.values[:1] == [{"start": 1000, "end": 1010, "n": n}]
+
+
+def test_a_stream_without_idle_after_waits_for_its_next_record():
+    clock = ManualClock(1_000)
+    engine = LocalEngine(frame().tumbling_window(10).agg(n=Count()).final(), clock=clock)
+    engine.feed([("k", 1, 1_000)])
+    engine.run()
+    clock.advance(10**9)
+
+    assert list(engine.run()) == []
+
+
+# --- records from the future ----------------------------------------------------------------
+
+IN_2099 = 4_070_908_800_000
+
+
+@pytest.mark.parametrize("how", ["topic", "watermark", "on", "extractor", "set_timestamp"])
+@quick(15)
+@given(data=st.data(), places=st.lists(st.integers(0, 24), min_size=1, max_size=3), mode=modes)
+def test_a_record_from_the_future_goes_to_the_dead_letters_and_moves_no_clock(
+    how, data, places, mode, tmp_path_factory
+):
+    records, cut = data.draw(streams()), data.draw(cuts)
+    app = Application(topics_dir=tmp_path_factory.getbasetemp() / "t", loglevel=None)
+    find = lambda value, *rest: value["at"]  # noqa: E731
+    if how in ("topic", "extractor", "set_timestamp"):
+        extract = find if how == "extractor" else None
+        sdf = app.dataframe(app.topic("in", timestamp_extractor=extract))
+        sdf = sdf.set_timestamp(find) if how == "set_timestamp" else sdf
+    else:
+        sdf = app.dataframe(source=ListSource([], "in"))
+        sdf = sdf.watermark(max_future=1000, on="at" if how == "on" else None)
+    found = watched(sdf.tumbling_window(5).agg(n=Count(), all=Collect("id")).final())
+    is_stamped = how in ("topic", "watermark")
+    items = [
+        (
+            None if r.key is None else r.key.encode(),
+            {**r.value, "at": r.at},
+            r.at if is_stamped else 1,
+        )
+        for r in records
+    ]
+    absurd = (b"a", {"id": -1, "at": IN_2099}, IN_2099 if is_stamped else 1)
+    with_future = list(items)
+    for place in places:
+        with_future.insert(min(place, len(items)), absurd)
+    is_absurd = [item is absurd for item in with_future]
+
+    run = run_local(sdf, with_future, batches=cut, clock=ManualClock(60), on_error=mode)
+
+    assert len(run.dead_letters) == len(places)
+    offsets = [int(dict(letter.headers)["millpond.offset"]) for letter in run.dead_letters]
+    assert offsets == [n for n, absurd_ in enumerate(is_absurd) if absurd_]
+    ticks, place, rest, largest = [], 0, iter(records), None
+    for report in run.reports:
+        part = [next(rest) for a in is_absurd[place : place + report.read] if not a]
+        ticks.append(Tick(largest, part))
+        largest = max([r.at for r in part] + ([] if largest is None else [largest]), default=None)
+        place += report.read
+    expected = fixed_windows(5, 5, 0, ticks, largest)
+    plain = [(b, key and key.decode(), at, value["all"]) for b, key, at, value in found]
+    same(plain, [(b, key, at, value["all"]) for b, key, at, value in expected.finals])
+    check_counts(run, with_future)
+    assert sum(report.dead for report in run.reports) == len(places)
+
+
+def test_a_record_from_the_future_leaves_nothing_but_a_dead_letter():
+    def count(value, state):
+        state.set("n", state.get("n", 0) + 1)
+        return state.get("n")
+
+    sdf = frame().apply(count, stateful=True)
+    sdf.print()
+    window = sdf.watermark(max_future=1000).tumbling_window(10).agg(n=Count()).final()
+
+    run = run_local(
+        window, [("k", 1, 0), ("k", 1, IN_2099), ("k", 1, 5)], clock=ManualClock(60),
+        on_error="dead-letter",
+    )  # fmt: skip
+
+    assert len(run.dead_letters) == 1
+    assert run.printed == [1, 2]
+    assert run.state("k") == {"n": 2}
+
+
+# --- duplicates and tables ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_key", [False, True])
+@quick(40)
+@given(data=st.data(), within=st.sampled_from([None, 1, 10, 30]), cut=cuts, places=crashes)
+def test_of_records_that_are_the_same_the_first_goes_on(per_key, data, within, cut, places):
+    lateness = data.draw(st.sampled_from([0, 5, 30]))
+    records = disordered(data.draw, data.draw(streams()), lateness)
+    on = data.draw(st.sampled_from(["i", ["i", "f"], lambda value: value["i"] % 3]))
+    sdf = frame().watermark(lateness).drop_duplicates(on, within=within, per_key=per_key)
+    found = watched(sdf)
+
+    run = run_local(sdf, with_crashes(records, places), batches=cut)
+
+    expected, seen = [], {}
+    for r in records:
+        marks = {"i": r.i} if on == "i" else (r.i, r.f) if type(on) is list else r.i % 3
+        place = (r.key if per_key else "", repr(marks))
+        if seen.get(place, -math.inf) <= r.at:
+            seen[place] = math.inf if within is None else r.at + within
+            expected.append((r.key, r.at, r.value))
+    assert [row[1:] for row in found] == expected
+    check_counts(run, records)
+
+
+@quick(25)
+@given(records=streams(), cut=cuts, places=crashes, groups=groups, emit=st.booleans())
+def test_a_table_of_counts_is_the_same_for_every_cut(records, cut, places, groups, emit):
+    def add(batch, state):
+        whole = Counter()
+        for table in (batch, state):
+            for row in table.to_pylist():
+                whole[row["_key"]] += row.get("n", 1)
+        return pa.table({"_key": list(whole), "n": list(whole.values())})
+
+    sdf = frame().update_state(add, emit="changes" if emit else "all")
+    found = watched(sdf)
+    records = [r._replace(key=r.key or "") for r in records]
+
+    run = run_local(sdf, with_crashes(records, places), batches=cut, groups=groups)
+
+    assert {key: value["n"] for _, key, _, value in found} == Counter(r.key for r in records)
+    counts = Counter()
+    for blobs in run.engine.stores.values():
+        table = pa.ipc.open_stream(Pages(blobs, Codec(), groups).table("table")).read_all()
+        counts.update({row["_key"]: row["n"] for row in table.to_pylist()})
+    assert counts == Counter(r.key for r in records)
+    if emit:
+        changed = [(batch, key) for batch, key, _, _ in found]
+        touched = zip(batches_of(run), (r.key for r in records), strict=True)
+        same(changed, set(touched))
+    check_counts(run, records)
+
+
+# --- one runner for many groups, as on Spark ------------------------------------------------
+
+
+class OneRunner(LocalEngine):
+    """An engine that uses a stage's runner for all groups and batches, as a task of Spark does."""
+
+    def _layer(self, layer, rows):
+        self.runners = getattr(self, "runners", {})
+        stages = {stage.scope: stage for stage in self.plan.stages if stage.layer == layer}
+        members = defaultdict(list)
+        for row in rows:
+            if row.scope in stages and family_of(row.kind)[0] == EDGE:
+                members[row.scope, row.grp].append(row)
+            else:
+                yield row
+        for (scope, group), found in sorted(members.items()):
+            if scope not in self.runners:
+                self.runners[scope] = StageRunner(self.plan, stages[scope], self._settings)
+            yield from run_group(self.runners[scope], found, self.stores[scope, group], group)
+
+
+def all_rows(batch, state):
+    columns = ["_key", "id", "i"]
+    return pa.concat_tables([state.select(columns), batch.select(columns)])
+
+
+TABLE = pa.schema([("_key", pa.string()), ("id", pa.int64()), ("i", pa.int64())])
+
+PROGRAMS = {
+    "agg": lambda sdf: sdf.agg(emit="batch", **aggregations()),
+    "tumbling": lambda sdf: sdf.tumbling_window(10).agg(**aggregations()).final(),
+    "current": lambda sdf: sdf.hopping_window(10, 4, 3).agg(**aggregations()).current(),
+    "session": lambda sdf: sdf.session_window(5).agg(**aggregations()).final(),
+    "sliding": lambda sdf: sdf.sliding_window(5).agg(**aggregations()).final(),
+    "table": lambda sdf: sdf.update_state(all_rows, schema=TABLE),
+    "timers": lambda sdf: sdf.apply(
+        lambda value, key, timestamp, headers, state: (
+            state.set_timer("t", after=value["i"] + 5),
+            noted(state, [key, timestamp]),
+        )[1],
+        stateful=True,
+        metadata=True,
+        on_timer=on_timer,
+    ),
+    "duplicates": lambda sdf: sdf.drop_duplicates("i", within=5, per_key=True),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@quick(15)
+@given(records=streams(), cut=cuts, mode=modes)
+def test_one_runner_for_all_groups_and_batches_gives_what_fresh_ones_give(
+    program, records, cut, mode
+):
+    found = {}
+    for engine_class in (LocalEngine, OneRunner):
+        sdf = frame()
+        found[engine_class] = watched(PROGRAMS[program](sdf))
+        engine = engine_class(sdf, on_error=mode)
+        engine.feed([r.item for r in records])
+        engine.run(cut)
+
+    assert found[OneRunner] == found[LocalEngine]
+
+
+# --- failures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@quick(15)
+@given(records=streams(), cut=cuts)
+def test_a_record_that_fails_behind_a_branch_leaves_nothing_in_the_other(program, records, cut):
+    def fail(value, state):
+        if value["i"] == 3:
+            raise ValueError("three")
+        return value
+
+    good = [r for r in records if r.i != 3]
+    sdf = frame().watermark(100)
+    found = watched(PROGRAMS[program](sdf))
+    sdf.apply(fail, stateful=True)
+    clean = frame().watermark(100)
+    expected = watched(PROGRAMS[program](clean))
+    sizes = [len([r for r in part if r.i != 3]) for part in parts_of(records, cut)]
+
+    run = run_local(sdf, [r.item for r in records], batches=cut, on_error="dead-letter")
+    run_local(clean, [r.item for r in good], batches=sizes, on_error="dead-letter")
+
+    same([row[1:] for row in found], [row[1:] for row in expected])
+    assert len(run.dead_letters) == len(records) - len(good)
+    assert all(report.reconciles for report in run.reports)
+
+
+def parts_of(records, cut):
+    sizes = [cut] * len(records) if isinstance(cut, int) else cut
+    place = 0
+    for size in sizes:
+        yield records[place : place + size]
+        place += size

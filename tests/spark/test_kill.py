@@ -55,6 +55,13 @@ def outputs(folder: Path) -> list[tuple]:
     return [(r.partition, r.offset, r.key, r.value, r.timestamp) for r in records]
 
 
+def results(folder: Path, topic: str) -> list[tuple]:
+    """What was written, whatever the order: that depends on where batches are cut."""
+    log = Log(folder / "topics")
+    records = mp.Consumer(log).read(topic) if log.exists(topic) else []
+    return sorted((r.key, r.timestamp, r.value) for r in records)
+
+
 def state_of(spark, folder: Path) -> dict:
     stores = read_stores(spark, folder / "state" / "killed" / "generations" / "0001", 1)
     items = (
@@ -97,4 +104,10 @@ def test_killed_at_random_moments_every_record_counts_exactly_once(spark, tmp_pa
     assert len(expected) == RECORDS
     assert outputs(killed) == expected
     assert state_of(spark, killed) == state_of(spark, undisturbed)
+    assert results(killed, "late") == []
+    windows, checks = results(killed, "windows"), results(killed, "checks")
+    assert windows == results(undisturbed, "windows")
+    assert len({(key, start) for key, start, _ in windows}) == len(windows)
+    assert checks == results(undisturbed, "checks")
+    assert len(checks) == KEYS  # each timer fired, once
     assert len({key for key, _ in state_of(spark, killed)}) == KEYS

@@ -156,7 +156,7 @@ class Combiner:
         return key
 
     def _encoded(self, start: int | None, part: Part) -> bytes:
-        values, timestamps, rows = part
+        values, timestamps, _ = part
         try:
             states = self._totals.of(values, timestamps)
         except Exception:

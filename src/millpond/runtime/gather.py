@@ -55,6 +55,8 @@ class BatchReport:
     """From the first task to the last output, before the commit."""
     keys: dict[tuple[str, int], int] = field(default_factory=dict)
     """Keys in state of each (scope, key group) that the batch touched."""
+    bytes: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Bytes of their pages."""
     times: dict[int, int] = field(default_factory=dict)
     """The largest timestamp that came by each clock point."""
     due: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
@@ -136,8 +138,9 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
     counts.dead += part["dead"]  # type: ignore[operator]
     report.outputs += part["outputs"]  # type: ignore[operator]
     if part["keys"]:
-        scope, group, count, due = part["keys"]  # type: ignore[misc]
+        scope, group, count, size, due = part["keys"]  # type: ignore[misc]
         report.keys[scope, group] = count  # type: ignore[has-type]
+        report.bytes[scope, group] = size  # type: ignore[has-type]
         report.due[scope, group] = due  # type: ignore[has-type]
     for point, timestamp in part["times"].items():  # type: ignore[attr-defined]
         report.times[point] = max(timestamp, report.times.get(point, timestamp))

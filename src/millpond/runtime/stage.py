@@ -292,7 +292,8 @@ class StageRunner:
             return
         if pages is not None:
             pages.flush(self._schedule.shows)
-            counts.keys = (self.stage.scope, group, pages.keys, self._schedule.next_due(pages))
+            due = self._schedule.next_due(pages)
+            counts.keys = (self.stage.scope, group, pages.keys, pages.bytes, due)
         yield self._report_row(counts, clock)
 
     def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:

@@ -80,9 +80,9 @@ class Pages:
         head = store.get(_HEAD)
         self._head_before = head
         self.count: int
-        self._bytes: int
+        self.bytes: int
         self.keys: int
-        self.count, self._bytes, self.keys, *more = _read(head, "head") if head else (1, 0, 0)
+        self.count, self.bytes, self.keys, *more = _read(head, "head") if head else (1, 0, 0)
         heads = more[0] if more else {}
         self.agendas = {name: Agenda(store, name.encode(), head) for name, head in heads.items()}
         """By the name of the clock that they go by."""
@@ -152,10 +152,10 @@ class Pages:
             if agenda.is_changed:
                 agenda.flush((clocks or {}).get(name, NEVER))
         heads = {name: agenda.head for name, agenda in self.agendas.items() if agenda.head}
-        state = (self.count, self._bytes, self.keys)
+        state = (self.count, self.bytes, self.keys)
         more = (heads, self.clock) if self.clock else (heads,) if heads else ()
         head = _VERSION + _encode(state + more)
-        if head != self._head_before and (self._head_before or self._bytes or more):
+        if head != self._head_before and (self._head_before or self.bytes or more):
             self._store.put(_HEAD, head)
             self._head_before = head
 
@@ -196,7 +196,7 @@ class Pages:
         elif page.size:
             self._store.delete(_page_id(number))
         size = len(blob) if entries else 0
-        self._bytes += size - page.size
+        self.bytes += size - page.size
         self.keys += len(entries) - page.keys_before
         page.entries, page.size, page.is_changed = entries, size, False
         page.keys_before = len(entries)
@@ -225,7 +225,7 @@ class Pages:
         return Ext(LARGE_KEY, blob_id)
 
     def _grow(self) -> None:
-        wanted = self._bytes // PAGE_BYTES + 1
+        wanted = self.bytes // PAGE_BYTES + 1
         touched: set[int] = set()
         while self.count < wanted:
             low, high = self.count - self._level, self.count

@@ -1,4 +1,4 @@
-"""The program of the kill test: totals per key, from 4 partitions to 2.
+"""The program of the kill test: totals per key, windows and a timer, from 4 partitions to 2.
 
 Usage: killed.py FOLDER
 """
@@ -30,7 +30,26 @@ def total(value, state):
 
 payments = app.topic("payments", config=mp.TopicConfig(num_partitions=4))
 totals = app.topic("totals", config=mp.TopicConfig(num_partitions=2))
-app.dataframe(payments).apply(total, stateful=True).to_topic(totals)
+sdf = app.dataframe(payments)
+sdf.apply(total, stateful=True).to_topic(totals)
+
+
+def watch(value, state):
+    if not state.exists("watched"):
+        state.set("watched", True)
+        state.set_timer("checked", at=100_000)
+
+
+def check(key, state, timer):
+    return {"key": key.decode(), "at": timer.at}
+
+
+# The lateness is longer than what four partitions are apart, so nothing depends on the batches.
+timed = sdf.watermark(60_000)
+window = timed.tumbling_window(10_000).agg(n=mp.Count(), amount=mp.Sum("amount"))
+window.final().to_topic(app.topic("windows"))
+window.late().to_topic(app.topic("late"))
+timed.apply(watch, stateful=True, on_timer=check).filter(bool).to_topic(app.topic("checks"))
 
 if __name__ == "__main__":
     app.run(drain=True, collect=False)
