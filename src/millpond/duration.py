@@ -10,7 +10,7 @@ from typing import Any
 
 from millpond.errors import ConfigError, shown
 
-__all__ = ["Duration", "milliseconds", "moment"]
+__all__ = ["Duration", "milliseconds", "moment", "span"]
 
 Duration = int | timedelta
 """Milliseconds, or a `timedelta`."""
@@ -44,6 +44,18 @@ def milliseconds(given: Any, what: str, *, least: int = 1) -> int:
         msg = f"{what} is {found} milliseconds, more than 40 years: was a date given?"
         raise ConfigError(msg + f"\nFix: {what} is how long, not when.")
     return found
+
+
+def span(ms: int) -> str:
+    """Return a duration for people.
+
+    >>> span(90_000), span(60_000), span(1_500), span(7_200_000)
+    ('90 s', '1 min', '1500 ms', '2 h')
+    """
+    for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"
 
 
 def moment(given: Any, what: str) -> int:

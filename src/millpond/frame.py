@@ -415,13 +415,23 @@ class StreamingDataFrame:
         ttl_ms = None if within is None else milliseconds(within, "within")
         if per_key:
             return self._then(self._distinct(name, same, ttl_ms))
-        carried = self.apply(_with_key, metadata=True)
+        carried = self._renamed(_with_key, "key and value", takes_metadata=True)
         moved = carried._then(
             KeyBy(parents=(carried._head,), call_site=here(), name=name, function=_OfPair(same))
         )
         kept = moved._then(moved._distinct(name, _nothing, ttl_ms))
         back = KeyBy(parents=(kept._head,), call_site=here(), name="key", function=_pair_key)
-        return kept._then(back).apply(_pair_value)
+        return kept._then(back)._renamed(_pair_value, "value", takes_metadata=False)
+
+    def _renamed(
+        self, function: Callable[..., Any], name: str, *, takes_metadata: bool
+    ) -> StreamingDataFrame:
+        """Return `apply` of a function of our own, under a name for people."""
+        callback = Callback(function, takes_metadata=takes_metadata)
+        parents, site = (self._head,), here()
+        return self._then(
+            Map(parents=parents, call_site=site, name=name, kind="apply", callback=callback)
+        )
 
     def _distinct(self, name: str, same: Any, ttl_ms: int | None) -> Distinct:
         return Distinct(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from millpond.duration import span
+
 __all__ = [
     "HISTORY",
     "LIVE",
@@ -65,10 +67,10 @@ class TimeWindow:
 
     def __str__(self) -> str:
         kind = "tumbling" if self.step_ms == self.duration_ms else "hopping"
-        step = "" if kind == "tumbling" else f" every {self.step_ms} ms"
-        grace = f", grace {self.grace_ms} ms" if self.grace_ms else ""
-        more = f", corrections {self.corrections_ms} ms" if self.corrections_ms else ""
-        return f"{kind} {self.duration_ms} ms{step}{grace}{more}"
+        step = "" if kind == "tumbling" else f" every {span(self.step_ms)}"
+        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
+        more = f", corrections {span(self.corrections_ms)}" if self.corrections_ms else ""
+        return f"{kind} {span(self.duration_ms)}{step}{grace}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,8 @@ class Sliding:
         return self.duration_ms + self.grace_ms + 1
 
     def __str__(self) -> str:
-        grace = f", grace {self.grace_ms} ms" if self.grace_ms else ""
-        return f"sliding {self.duration_ms} ms{grace}"
+        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
+        return f"sliding {span(self.duration_ms)}{grace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ class Session:
         return self.gap_ms + self.grace_ms
 
     def __str__(self) -> str:
-        grace = f", grace {self.grace_ms} ms" if self.grace_ms else ""
-        return f"session gap {self.gap_ms} ms{grace}"
+        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
+        return f"session gap {span(self.gap_ms)}{grace}"
 
 
 @dataclass(frozen=True, slots=True)

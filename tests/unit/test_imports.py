@@ -47,7 +47,7 @@ STATE = {"errors", "duration", "record", "state"}
 CONNECTORS = STATE | {"connectors", "callsite", "windows"}
 STEPS = CONNECTORS | {"steps", "aggregations"}
 ALLOWED = {
-    "windows": set(),
+    "windows": {"duration"},
     "duration": {"errors"},
     "aggregations": {"errors", "column"},
     "state": STATE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.duration import span
 from millpond.plan.plan import Plan, Stage
 from millpond.steps.kinds import Emit, KeyBy, Late, Merge, Read, Step, Watermark, Window, Write
 
@@ -22,18 +23,29 @@ def explain(plan: Plan) -> str:
     for stage in plan.stages:
         steps = [step for step in stage.steps if not isinstance(step, Read)]
         if stage.number:
-            lines.append(f"   ---------  records move here: key of {stage.scope!r}")
+            combined = [e for e in plan.edges if e.target == stage.number and e.combines]
+            how = ", combined" if combined else ""
+            lines.append(f"   ---------  records move here{how}: key of {stage.scope!r}")
         if not steps:
             continue
         count += 1
         kind = "stateful" if stage.stores else "stateless"
         for i, step in enumerate(steps):
-            text = _text(step, stage)
-            lines.append(_line(str(count) if i == 0 else "", kind if i == 0 else "", text, step))
+            text, state = _text(step), _state(step, stage)
+            head = (str(count), kind) if i == 0 else ("", "")
+            if state and len(text) + len(state) + 3 > _WIDTH:
+                lines.append(_line(*head, text, step))
+                lines.append(f"{'':<13}   {state}")
+            else:
+                lines.append(_line(*head, f"{text}   {state}" if state else text, step))
     return "\n".join(lines) + "\n"
 
 
-def _text(step: Step, stage: Stage) -> str:
+def _state(step: Step, stage: Stage) -> str:
+    return f"state {stage.scope}/{step.store}" if step.is_stateful else ""
+
+
+def _text(step: Step) -> str:
     if isinstance(step, KeyBy):
         return f"key by {step.name!r}"
     if isinstance(step, Merge):
@@ -43,13 +55,12 @@ def _text(step: Step, stage: Stage) -> str:
     if isinstance(step, Emit):
         return step.kind if step.kind == "print" else f"sink {step.name}"
     if isinstance(step, Watermark):
-        return f"watermark {step.clocking.lateness_ms} ms"
+        return f"watermark, lateness {span(step.clocking.lateness_ms)}"
     if isinstance(step, Late):
         return f"late for {step.name}"
-    state = f"   state {stage.scope}/{step.store}" if step.is_stateful else ""
     if isinstance(step, Window):
-        return f"window {step.kind}, {step.emit} by {step.closing}{state}"
-    return f"{step.verb} {step.name}{state}"
+        return f"window {step.kind}, {step.emit} by {step.closing}"
+    return step.verb if step.verb == step.name else f"{step.verb} {step.name}"
 
 
 def _line(number: str, kind: str, text: str, step: Step) -> str:

@@ -256,7 +256,7 @@ class Window(Step):
 
     @property
     def settings(self) -> str:
-        return f"{self.kind}: {_signatures(self.aggregations)}"
+        return f"{self.kind.store}: {_signatures(self.aggregations)}"
 
     @property
     def uses_metadata(self) -> bool:
