@@ -164,6 +164,10 @@ class Aggregation:
         """Return what is told about the records: the state, unless overridden."""
         return state
 
+    def result_by_arrival(self, state: Any) -> Any:
+        """Return the result where it is the order of arrival that counts, and not the time."""
+        return self.result(state)
+
     def _label(self) -> str:
         """The call, as it is written in a program."""
         return f"{type(self).__name__}({'' if self.column is None else repr(self.column)})"
@@ -684,6 +688,9 @@ class Collect(Aggregation):
 
     def result(self, state: list[tuple[int, Any]]) -> list[Any]:
         return [value for _, value in sorted(state, key=_time)]
+
+    def result_by_arrival(self, state: list[tuple[int, Any]]) -> list[Any]:
+        return [value for _, value in state]
 
 
 def _time(item: tuple[int, Any]) -> int:

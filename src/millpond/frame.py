@@ -303,7 +303,8 @@ class StreamingDataFrame:
         Args:
             duration_ms: Their length: milliseconds or a `timedelta`.
             grace_ms: How long a window waits for late records behind its end.
-            name: The name under which it is kept. Default: made from the lengths.
+            name: The beginning of the name under which it is kept; the lengths follow. Needed
+                where two windows of the same lengths have the same key.
             on_late: Called for each late record with (value, key, timestamp, late_by_ms, start,
                 end, name, topic, partition, offset); True has it logged.
             before_update: Called with (aggregated, value, key, timestamp, headers); True closes

@@ -33,7 +33,7 @@ from millpond.runtime.batch import EDGE, Row, family_of, wake_row
 from millpond.runtime.clock import Tick, Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.fields import plain_key
-from millpond.runtime.gather import BatchReport, gather
+from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, run_source
 from millpond.runtime.stage import Settings, StageRunner
@@ -252,6 +252,7 @@ class LocalEngine:
         for name, items in batch.items():
             self._positions[name] += len(items)
             self._offsets[name] += len(items)
+        log_late(gathered.report, self.plan)
         self._keeper.observe(gathered.report, tick.clock.now)
         self._last, self._tick = self._keeper.to_offset(tick), None
         self.reports.append(gathered.report)

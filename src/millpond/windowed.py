@@ -77,7 +77,7 @@ class WindowDefinition:
             msg = f"a result has a field {taken[0]!r} of its own.\nFix: choose another name."
             raise ConfigError(msg)
         checked = {name: as_aggregation(given, name) for name, given in aggregations.items()}
-        return WindowedFrame(self, checked, self._name or self._kind.store, is_single=False)
+        return WindowedFrame(self, checked, self._store(), is_single=False)
 
     def count(self) -> WindowedFrame:
         """Count the records."""
@@ -110,8 +110,11 @@ class WindowDefinition:
         return self._single("collect", Collect())
 
     def _single(self, word: str, aggregation: Aggregation) -> WindowedFrame:
-        store = f"{self._name or self._kind.store}_{word}"
+        store = f"{self._store()}_{word}"
         return WindowedFrame(self, {"value": aggregation}, store, is_single=True)
+
+    def _store(self) -> str:
+        return f"{self._name}_{self._kind.store}" if self._name else self._kind.store
 
 
 class WindowedFrame:

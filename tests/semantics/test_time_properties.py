@@ -1537,7 +1537,8 @@ class OneRunner(LocalEngine):
 
 def all_rows(batch, state):
     columns = ["_key", "id", "i"]
-    return pa.concat_tables([state.select(columns), batch.select(columns)])
+    tables = [state.select(columns), batch.select(columns)]
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 TABLE = pa.schema([("_key", pa.string()), ("id", pa.int64()), ("i", pa.int64())])

@@ -92,6 +92,15 @@ class Plan:
         }
         return [child for child in self.children[step] if child not in moved]
 
+    @property
+    def is_late_unheard(self) -> bool:
+        """Whether there is a window of which nobody hears what came too late for it."""
+        windows = [step for stage in self.stages for step in stage.steps if type(step) is Window]
+        return any(
+            not window.on_late and not any(type(c) is Late for c in self.children[window])
+            for window in windows
+        )
+
     def stage_of_scope(self, scope: str) -> Stage:
         return next(stage for stage in self.stages if stage.scope == scope)
 

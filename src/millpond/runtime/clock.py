@@ -23,7 +23,8 @@ from millpond.state.view import WALL
 __all__ = ["Clock", "Clockwork", "Tick", "Timekeeper", "clockwork_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[int, int, list[int | None]]).decode
+_Marks = tuple[int | None, ...]
+_decode = msgspec.msgpack.Decoder(tuple[int, int, _Marks, _Marks]).decode
 
 
 class Clock(NamedTuple):
@@ -35,19 +36,28 @@ class Clock(NamedTuple):
     """The wall clock, in milliseconds since 1970."""
     marks: tuple[int | None, ...] = ()
     """The watermark of each clock point; None: nothing came by yet."""
+    before: tuple[int | None, ...] = ()
+    """The same in the batch before."""
 
     def encode(self) -> bytes:
         return _encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Clock:
-        seq, now, marks = _decode(data)
-        return cls(seq, now, tuple(marks))
+        return cls(*_decode(data))
 
     def least(self, points: tuple[int, ...]) -> int:
         """Return the watermark of a step that lies behind some points."""
-        marks = [self.marks[p] if p < len(self.marks) else None for p in points]
-        return NEVER if not marks or None in marks else min(marks)  # type: ignore[type-var,return-value]
+        return _least(self.marks, points)
+
+    def least_before(self, points: tuple[int, ...]) -> int:
+        """Return what it was in the batch before."""
+        return _least(self.before, points)
+
+
+def _least(marks: _Marks, points: tuple[int, ...]) -> int:
+    found = [marks[p] if p < len(marks) else None for p in points]
+    return NEVER if not found or None in found else min(found)  # type: ignore[type-var,return-value]
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,8 @@ class Timekeeper:
                 self._quiet.pop(source, None)
             else:
                 self._quiet.setdefault(source, now)
-        clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)))
+        before = self._of_points(last.get("marks", {}))
+        clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)), before)
         if clock.seq == 1:
             self.is_sure = True  # before the first batch there is nothing to wake
         woken = self._woken(clock, last)
@@ -142,16 +153,27 @@ class Timekeeper:
 
     def to_offset(self, tick: Tick) -> dict[str, Any]:
         """Return a clock as it is written down with the offsets of its batch."""
-        names = [point.name for point in self.work.points]
-        marks = {n: m for n, m in zip(names, tick.clock.marks, strict=True) if m is not None}
-        return {"seq": tick.clock.seq, "now": tick.clock.now, "marks": marks, "wake": tick.groups}
+        clock = tick.clock
+        return {
+            "seq": clock.seq,
+            "now": clock.now,
+            "marks": self._by_name(clock.marks),
+            "before": self._by_name(clock.before),
+            "wake": tick.groups,
+        }
 
     def from_offset(self, offset: dict[str, Any]) -> Tick:
         """Return the clock of a batch from what was written down."""
-        found = offset.get("marks", {})
-        marks = tuple(found.get(point.name) for point in self.work.points)
-        clock = Clock(offset.get("seq", 0), offset.get("now", 0), marks)
+        marks, before = (self._of_points(offset.get(name, {})) for name in ("marks", "before"))
+        clock = Clock(offset.get("seq", 0), offset.get("now", 0), marks, before)
         return Tick(clock, offset.get("wake", {}))
+
+    def _by_name(self, marks: _Marks) -> dict[str, int]:
+        named = zip(self.work.points, marks, strict=True)
+        return {point.name: mark for point, mark in named if mark is not None}
+
+    def _of_points(self, marks: dict[str, int]) -> _Marks:
+        return tuple(marks.get(point.name) for point in self.work.points)
 
     def _marks(self, last: dict[str, Any], now: int) -> Iterator[int | None]:
         before = last.get("marks", {})

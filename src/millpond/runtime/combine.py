@@ -88,7 +88,7 @@ class Combiner:
 
         def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             start = timestamp - timestamp % duration
-            if start + length <= clock.watermark:
+            if start + length <= clock.late_mark:
                 send(value, key, timestamp, headers)
                 return
             place = (key if by_text and type(key) is str else key_of(value, key), start)
@@ -99,7 +99,7 @@ class Combiner:
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             starts = starts_at(timestamp)
-            if starts[0] + length <= clock.watermark:
+            if starts[0] + length <= clock.late_mark:
                 send(value, key, timestamp, headers)
                 return
             known = key if by_text and type(key) is str else key_of(value, key)

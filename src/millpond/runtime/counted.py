@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.runtime.totals import Totals
 from millpond.runtime.windows import Result, WindowLogic
 from millpond.steps.kinds import Window
 from millpond.windows import Counted
@@ -18,6 +19,7 @@ class CountedWindows(WindowLogic):
         super().__init__(step, *rest)
         assert isinstance(step.kind, Counted)
         self._kind = step.kind
+        self.totals = Totals(step.aggregations, by_arrival=True)
 
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
         kind = self._kind

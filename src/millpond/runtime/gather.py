@@ -6,6 +6,7 @@ of the input, the counts, and the first failure if there was one.
 
 from __future__ import annotations
 
+import logging
 import marshal
 import pickle
 from collections import defaultdict
@@ -17,6 +18,7 @@ import pyarrow as pa
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
 from millpond.errors import Failure, StepError
+from millpond.plan.plan import Plan
 from millpond.record import Record
 from millpond.runtime.batch import (
     FAILURE,
@@ -29,7 +31,9 @@ from millpond.runtime.batch import (
     read_payload,
 )
 
-__all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "to_records"]
+__all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "log_late", "to_records"]
+
+logger = logging.getLogger("millpond")
 
 
 @dataclass
@@ -113,6 +117,15 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
     if failures:
         raise _step_error(min(failures, key=lambda f: (f.topic, f.partition, f.offset)))
     return Gathered(report, {n: in_order(concat(batches)) for n, batches in parts.items()})
+
+
+def log_late(report: BatchReport, plan: Plan) -> None:
+    """Say that records were late, where nobody asked to be told."""
+    if report.late and plan.is_late_unheard:
+        logger.warning(
+            "batch %s: %s record(s) came too late for their window; window.late() has them",
+            *(report.batch_id, report.late),
+        )
 
 
 def to_records(batch: pa.RecordBatch, topics: list[str]) -> list[Record]:

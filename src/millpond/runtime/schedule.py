@@ -15,6 +15,7 @@ from millpond.plan.plan import Plan, Stage
 from millpond.record import Origin
 from millpond.runtime.clock import Clock
 from millpond.runtime.emit import Push, StepFailure
+from millpond.state.agenda import NEVER
 from millpond.state.layout import Pages
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
 from millpond.steps.kinds import Map, Step
@@ -37,6 +38,10 @@ class Watcher(Protocol):
 
     clock: str
     """The name of the clock in its stage."""
+
+    @property
+    def delay_ms(self) -> int:
+        """How far the step is held back behind that clock."""
 
     def due(self) -> list[Happening]:
         """Return what is due for the key in view."""
@@ -86,12 +91,21 @@ class Schedule:
         self.shows = {f"e{i}": clock.least(points) for i, points in enumerate(self._points)}
         self.shows[WALL] = clock.now
         for step_clock, points in self._clocks:
-            least = clock.least(points)
-            step_clock.watermark = max(least - step_clock.delay_ms, -(2**63))
+            delay = step_clock.delay_ms
+            step_clock.watermark = max(clock.least(points) - delay, NEVER)
+            # Behind a window, the results of this batch are about the time that has just passed.
+            known = clock.least_before(points) if delay else clock.least(points)
+            step_clock.late_mark = max(known - delay, NEVER)
 
-    def visits(self, pages: Pages) -> tuple[list[Visit], list[tuple[str, bytes | None]]]:
-        """Return what is due in a group, in order, and the keys to settle behind it."""
-        found: list[Visit] = []
+    def visits(
+        self, pages: Pages, *, behind: bool
+    ) -> tuple[list[Visit], list[tuple[str, bytes | None]]]:
+        """Return what is due in a group, in order, and the keys to settle afterwards.
+
+        Steps behind a window wait until the records of the batch are through: what closes above
+        them may still belong to what closes in them.
+        """
+        found: list[tuple[int, Visit]] = []
         keys: list[tuple[str, bytes | None]] = []
         for name, shows in self.shows.items():
             if name not in pages.agendas:
@@ -101,15 +115,17 @@ class Schedule:
                 if self._scope.take_hint(due, name):
                     keys.append((name, key))
                     for watcher in self.watchers:
-                        if watcher.clock in (name, ""):
-                            found += [Visit(key, happening) for happening in watcher.due()]
-        return sorted(found, key=lambda visit: (visit.happening.at, visit.key or b"")), keys
+                        if watcher.clock == name and (behind or not watcher.delay_ms):
+                            visits = (Visit(key, happening) for happening in watcher.due())
+                            found += [(watcher.delay_ms, visit) for visit in visits]
+        found.sort(key=lambda item: (item[0], item[1].happening.at, item[1].key or b""))
+        return [visit for _, visit in found], keys
 
     def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
         """Sweep the keys that were looked at and note when they are to be looked at again."""
         for name, key in keys:
             self._scope.bind(key)
-            moments = [w.next_due() for w in self.watchers if w.clock in (name, "")]
+            moments = [w.next_due() for w in self.watchers if w.clock == name]
             if name != WALL:
                 delay = self._delay(name)
                 expires = self._scope.sweep(self.shows[name] - delay)
@@ -150,6 +166,7 @@ class TimerWatcher:
         self._give = give
         self._kind = kind
         self.clock = step_clock.name if kind == "event" else WALL
+        self.delay_ms = step_clock.delay_ms if kind == "event" else 0
 
     def _own(self) -> Iterator[tuple[str, int]]:
         own = self._scope.timers().get(self._step.name, {})
@@ -192,8 +209,7 @@ class TimerWatcher:
         return push_behind_timers
 
     def next_due(self) -> int | None:
-        delay = self._step_clock.delay_ms if self._kind == "event" else 0
-        return min((at + delay for _, at in self._own()), default=None)
+        return min((at + self.delay_ms for _, at in self._own()), default=None)
 
     def _runner(self, name: str, at: int) -> Callable[[Any], None]:
         on_timer, state = self._step.on_timer, self._state

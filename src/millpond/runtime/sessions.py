@@ -33,7 +33,7 @@ class Sessions(WindowLogic):
         kind = self._kind
         latest, count, sessions = self._load(timestamp)
         now = max(latest, timestamp)
-        closed = (now if self.by_key else self.step_clock.watermark) - kind.grace_ms
+        closed = (now if self.by_key else self.step_clock.late_mark) - kind.grace_ms
         joined = [s for s in sessions if s[0] - kind.gap_ms <= timestamp <= s[1] + kind.gap_ms]
         if not joined and timestamp + kind.gap_ms <= closed:
             self.is_late(value, key, timestamp, timestamp, timestamp, closed)
@@ -97,7 +97,7 @@ class Sessions(WindowLogic):
         ]
 
     def next_due(self) -> int | None:
-        delay = self.step_clock.delay_ms
+        delay = self.delay_ms
         sessions = [] if self.by_key else self._load()[2]
         return min((self._end_of(session) + delay for session in sessions), default=None)
 

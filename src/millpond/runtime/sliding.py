@@ -35,7 +35,7 @@ class SlidingWindows(WindowLogic):
         latest, count, items, ends = self._load(timestamp)
         now = max(latest, timestamp)
         # Windows that end before this are closed.
-        closed = (now if self.by_key else self.step_clock.watermark) - self._kind.grace_ms
+        closed = (now if self.by_key else self.step_clock.late_mark) - self._kind.grace_ms
         if timestamp < closed - duration:
             self.is_late(value, key, timestamp, self._start(timestamp), timestamp, closed)
             self.note_late()
@@ -105,7 +105,7 @@ class SlidingWindows(WindowLogic):
         if self.by_key:
             return None
         _, _, items, ends = self._load()
-        delay = self.step_clock.delay_ms + self._kind.grace_ms + 1
+        delay = self.delay_ms + self._kind.grace_ms + 1
         if ends:
             return ends[0] + delay
         return items[0][0] + self._kind.duration_ms + delay if items else None

@@ -11,7 +11,7 @@ import logging
 import marshal
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from millpond.runtime.batch import (
 )
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
-from millpond.runtime.compose import Composer, checked_timestamp, clocked, fan_out
+from millpond.runtime.compose import Composer, Finisher, checked_timestamp, clocked, fan_out
 from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
 from millpond.runtime.schedule import Schedule
@@ -335,7 +335,7 @@ class StageRunner:
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
-        visits, keys = self._schedule.visits(pages)
+        visits, keys = self._schedule.visits(pages, behind=place == BEHIND)
         if visits:
             moments = [visit.happening.at for visit in visits]
             batch = moments_batch([visit.key for visit in visits], moments, place)
@@ -357,6 +357,10 @@ class StageRunner:
                     counts.add(1, 0, 0, np.ones(1, bool))
                 self._scope.keep()
             self._origin.path = None
+            for failed in self._finish(self._combiners.values(), batch, entry):
+                if isinstance(failed, Failure):
+                    yield self._give_up(failed, counts)
+                    return
             yield from self._flush(batch, np.zeros(len(visits), bool), counts)
         self._schedule.settle(keys)
         self._scope.keep()
@@ -425,16 +429,18 @@ class StageRunner:
                 if fresh_bytes > _CHUNK_BYTES:
                     yield dead
                     dead, fresh_bytes = [], 0
-        for failed in self._finish(entered, entry):
+        for failed in self._finish(self._finishers, entered, entry):
             if isinstance(failed, Failure):
                 yield failed
                 return
             dead += failed
         yield dead
 
-    def _finish(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
+    def _finish(
+        self, finishers: Iterable[Finisher], entered: pa.RecordBatch, entry: Entry
+    ) -> Iterator[list[int] | Failure]:
         """Let steps do what they do once a batch."""
-        for finisher in self._finishers:
+        for finisher in finishers:
             for index, call in finisher.finish():
                 self._origin.index = index
                 marks = [len(emitter) for emitter in self._emitters]

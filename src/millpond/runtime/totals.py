@@ -20,10 +20,13 @@ class Totals:
     {'n': 1, 'amount': 3}
     """
 
-    def __init__(self, aggregations: dict[str, Aggregation]) -> None:
+    def __init__(self, aggregations: dict[str, Aggregation], *, by_arrival: bool = False) -> None:
         self._aggregations = list(aggregations.values())
         self._adds = [aggregation.add for aggregation in self._aggregations]
-        self._results = [(name, a.result) for name, a in aggregations.items()]
+        self._results = [
+            (name, a.result_by_arrival if by_arrival else a.result)
+            for name, a in aggregations.items()
+        ]
         self.is_commutative = all(a.is_commutative for a in self._aggregations)
 
     def start(self) -> States:

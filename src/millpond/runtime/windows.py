@@ -45,6 +45,7 @@ class WindowLogic:
         self.state = State(scope, step.store)
         self.clock = clock.name
         self.step_clock = clock
+        self.delay_ms = clock.delay_ms
         self.by_key = step.closing == "key"
         self.is_final = step.emit == "final"
         self.late_rows: list[int] = []
@@ -133,7 +134,7 @@ class WindowLogic:
 
     def remind(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""
-        self.scope.remind(moment + self.step_clock.delay_ms, self.clock)
+        self.scope.remind(moment + self.delay_ms, self.clock)
 
 
 class TimeWindows(WindowLogic):
@@ -157,7 +158,7 @@ class TimeWindows(WindowLogic):
             closed = now - kind.grace_ms
         else:
             earliest = now = None
-            closed = self.step_clock.watermark - kind.grace_ms
+            closed = self.step_clock.late_mark - kind.grace_ms
         given: list[Result] = []
         is_taken = False
         for start in self._starts(timestamp):
@@ -265,7 +266,7 @@ class TimeWindows(WindowLogic):
         ]
 
     def next_due(self) -> int | None:
-        delay = self.step_clock.delay_ms
+        delay = self.delay_ms
         return min((self._end_of(start) + delay for start in self._open()), default=None)
 
     def _closer(self, start: int) -> Callable[[Any], None]:

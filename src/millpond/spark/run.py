@@ -38,7 +38,7 @@ from millpond.progress import Meter
 from millpond.runtime.batch import Row
 from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
-from millpond.runtime.gather import BatchReport, gather
+from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.stage import Settings
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
@@ -256,6 +256,7 @@ class SparkRun:
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
         self._delivery.deliver(gathered)
+        log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())
         self._write_clock()
         self._outputs += gathered.report.outputs

@@ -82,7 +82,7 @@ class Timer(NamedTuple):
 class StepClock:
     """What time it is for one step; set at the beginning of each batch."""
 
-    __slots__ = ("delay_ms", "name", "watermark")
+    __slots__ = ("delay_ms", "late_mark", "name", "watermark")
 
     def __init__(self, name: str = "e0", delay_ms: int = 0) -> None:
         self.name = name
@@ -90,6 +90,9 @@ class StepClock:
         self.delay_ms = delay_ms
         """How far it is behind that clock."""
         self.watermark = NEVER
+        """What has ended up to here is over."""
+        self.late_mark = NEVER
+        """What has ended up to here was over before the batch: records for it are late."""
 
 
 class Place:
