@@ -106,7 +106,7 @@ class Session:
 
     @property
     def holds_back_ms(self) -> int:
-        return self.gap_ms + self.grace_ms
+        return self.gap_ms + self.grace_ms + 1
 
     def __str__(self) -> str:
         grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""

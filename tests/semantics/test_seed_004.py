@@ -306,12 +306,11 @@ def test_a_session_has_its_start_its_last_activity_and_its_page_views():
 
 def test_a_session_is_given_once_when_it_has_been_quiet_for_half_an_hour():
     sessions = frame().session_window(timedelta(minutes=30)).agg(page_views=Count()).final()
-    tick = [("another", {"page": "/"}, at("10:45:30"))]
     engine = LocalEngine(sessions)
     engine.feed(views(ON_TIME) + views(LATE))
-    engine.feed([("another", {"page": "/"}, at("10:45:29"))])
+    engine.feed([("another", {"page": "/"}, at("10:45:30"))])
     before = list(engine.run())
-    engine.feed(tick)
+    engine.feed([("another", {"page": "/"}, at("10:45:31"))])
 
     assert before == []
     assert engine.run() == [{"start": at("10:00:00"), "end": at("10:15:30"), "page_views": 15}]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millpond as mp
-from millpond import Collect, Count
+from millpond import Collect, Count, Sum
 from millpond.errors import StateError
 from millpond.testing import LocalEngine, ManualClock
 
@@ -262,10 +262,10 @@ def first_or_again(value, state):
     return {"again" if is_known else "first": value}
 
 
-def build(app, length=10 * SECOND):
+def build(app, aggregation=Count):
     events = app.topic("events")
     sdf = app.dataframe(events)
-    windows = sdf.tumbling_window(length, name="windows").agg(n=Count())
+    windows = sdf.tumbling_window(10 * SECOND).agg(n=aggregation())
     windows.final().to_topic(app.topic("totals"))
     sdf.apply(first_or_again, stateful=True, on_timer=quiet).to_topic(app.topic("seen"))
     return events
@@ -304,23 +304,24 @@ def test_windows_and_timers_of_one_run_close_and_fire_in_the_next_once(make_app,
     assert by_key(found[1])["seen", "a"][2:] == [
         ({"quiet": 6_000, "n": None}, 6_000),
         ({"first": 4}, 35_000),  # what run 1 knew has expired
+        ({"quiet": 40_000, "n": None}, 40_000),
     ]
     assert in_any_order(found[2]) == in_any_order(
         {name: facts(run.topics[name]) for name in ("totals", "seen")}
     )
     app = make_app()
-    build(app, length=20 * SECOND)
-    with pytest.raises(StateError, match="events/windows .* was made with"):
+    build(app, Sum)
+    with pytest.raises(StateError, match="events/tumbling_window_10000 .* was made with"):
         app.run(drain=True)
 
 
 # --- a source of Spark's own ----------------------------------------------------------------
 
 
-def test_windows_of_a_spark_source_close(make_app, spark, tmp_path):
-    folder = tmp_path / "in"
+def windows_of_files(make_app, spark, folder, batches):
+    """Run a window, and what is late for it, over files that Spark takes one by one."""
     folder.mkdir()
-    for number, times in enumerate([(1_000, 2_000), (11_000,), (25_000,)]):
+    for number, times in enumerate(batches):
         lines = [json.dumps({"user": "ann", "time": time}) for time in times]
         file = folder / f"{number}.json"
         file.write_text("\n".join(lines))
@@ -328,9 +329,29 @@ def test_windows_of_a_spark_source_close(make_app, spark, tmp_path):
     reader = spark.readStream.schema("user string, time long").option("maxFilesPerTrigger", 1)
     app = make_app()
     source = mp.SparkSource(reader.json(str(folder)), key="user", timestamp="time")
-    app.dataframe(source=source).tumbling_window(10_000).agg(n=Count()).final()
+    window = app.dataframe(source=source).tumbling_window(10 * SECOND).agg(n=Count())
+    window.final()
+    window.late().apply(lambda report: ("late", report["timestamp"]))
+    return app.run(drain=True)
 
-    assert app.run(drain=True) == [
+
+def test_windows_of_a_spark_source_close(make_app, spark, tmp_path):
+    batches = [(1_000, 2_000), (11_000,), (25_000,)]
+
+    assert windows_of_files(make_app, spark, tmp_path / "in", batches) == [
         {"start": 0, "end": 10_000, "n": 2},
         {"start": 10_000, "end": 20_000, "n": 1},
+    ]
+
+
+@pytest.mark.xfail(reason="stage 0 of a Spark source has no clock, so it combines late records")
+def test_a_late_record_of_a_spark_source_is_late(make_app, spark, tmp_path):
+    batches = [(1_000,), (25_000,), (2_000,), (45_000,)]
+
+    values = windows_of_files(make_app, spark, tmp_path / "in", batches)
+
+    assert sorted(values, key=repr) == [
+        ("late", 2_000),
+        {"start": 0, "end": 10_000, "n": 1},
+        {"start": 20_000, "end": 30_000, "n": 1},
     ]

@@ -164,7 +164,8 @@ def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
         enter = cut.entries[after]
         edges.append(Edge(len(edges), after, source_stage, target, enter, raw, raw_key))
         only = enter[0] if len(enter) == 1 else None
-        if isinstance(only, Aggregate | Window) and only.can_combine:
+        # Later stages hold records by key group; put together, they would change their order.
+        if isinstance(only, Aggregate | Window) and only.can_combine and source_stage == 0:
             edges.append(Edge(len(edges), after, source_stage, target, enter, None, raw_key, only))
     return edges
 

@@ -1,7 +1,7 @@
 """Records brought together before they move: one row per key and window instead of one each.
 
 Takes the records that a stage would send to a step that only aggregates; gives rows with the
-states of their aggregates. What the step must see one by one (a late record) is sent as it is.
+states of their aggregates. What is late for a window is told of by itself.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ __all__ = ["Combiner"]
 
 WriteKey = Callable[[Any, Any], bytes | None]
 
+Place = tuple[str | bytes | None, int | None]
+"""A key, and the start of a window."""
+
 Part = tuple[list[Any], list[int], list[int]]
 """Values, timestamps and places of the records that belong together."""
 
@@ -39,21 +42,19 @@ class Combiner:
         origin: Origin,
         clock: StepClock,
         write_key: WriteKey | None,
-        send: Push,
     ) -> None:
         self._step = step
         self._origin = origin
         self._clock = clock
         self._write_key = write_key
-        self._send = send
-        """Sends one record by itself."""
         self._totals = Totals(step.aggregations)
         self.keys: list[bytes | None] = []
         """The keys of the records that entered, where they are passed on as they came."""
-        self._parts: dict[tuple[str | bytes | None, int | None], Part] = {}
-        """What was gathered for each (key, window)."""
-        self._ready: list[bytes] = []
-        """The states of the parts, once they are made."""
+        self._parts: dict[Place, Part] = {}
+        self._late: list[tuple[Any, list[int], Any, int, bool, int]] = []
+        """Records that missed a window: key, windows, value, timestamp, missed all?, place."""
+        self._ready: list[tuple[Any, bytes, int, int]] = []
+        """The rows to send: key, value, timestamp, place."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -82,33 +83,36 @@ class Combiner:
     def _window_push(self, kind: TimeWindow) -> Push:
         origin, key_of, parts = self._origin, self._key_reader(), self._parts
         by_text = self._write_key is not None
-        clock, send = self._clock, self._send
+        clock, late = self._clock, self._late
         duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
         starts_at = starts_of(kind)
 
-        def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            start = timestamp - timestamp % duration
-            if start + length <= clock.late_mark:
-                send(value, key, timestamp, headers)
-                return
-            place = (key if by_text and type(key) is str else key_of(value, key), start)
+        def put(place: Place, value: Any, timestamp: int) -> None:
             part = parts.get(place) or parts.setdefault(place, ([], [], []))
             part[0].append(value)
             part[1].append(timestamp)
             part[2].append(origin.index)
 
-        def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            starts = starts_at(timestamp)
-            if starts[0] + length <= clock.late_mark:
-                send(value, key, timestamp, headers)
-                return
+        def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            start = timestamp - timestamp % duration
             known = key if by_text and type(key) is str else key_of(value, key)
+            if start + length > clock.late_mark:
+                put((known, start), value, timestamp)
+            else:
+                late.append((known, [start], value, timestamp, True, origin.index))
+
+        def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            known = key if by_text and type(key) is str else key_of(value, key)
+            missed = []
+            starts = starts_at(timestamp)
             for start in starts:
-                place = (known, start)
-                part = parts.get(place) or parts.setdefault(place, ([], [], []))
-                part[0].append(value)
-                part[1].append(timestamp)
-                part[2].append(origin.index)
+                if start + length > clock.late_mark:
+                    put((known, start), value, timestamp)
+                else:
+                    missed.append(start)
+            if missed:
+                is_lost = len(missed) == len(starts)
+                late.append((known, missed, value, timestamp, is_lost, origin.index))
 
         return push_tumbling if kind.step_ms == duration else push
 
@@ -125,27 +129,39 @@ class Combiner:
 
         return key_of
 
+    def forget(self, index: int) -> None:
+        """Nothing is gathered where failed records are let go."""
+
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
         """Yield what makes the states of all that was gathered."""
-        if self._parts:
+        if self._parts or self._late:
             yield 0, self._make
 
     def _make(self) -> None:
-        self._ready = [self._encoded(start, part) for (_, start), part in self._parts.items()]
+        rows = [
+            (key, self._encoded(start, part), max(part[1]), part[2][0])
+            for (key, start), part in self._parts.items()
+        ]
+        # A late record is told of by itself: the windows that it missed, and whether all of them.
+        rows += [
+            (key, inflight.encode((None, (starts, value, is_lost))), timestamp, row)
+            for key, starts, value, timestamp, is_lost, row in self._late
+        ]
+        self._ready = rows
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
-        """Return one row for each key and window, and the records in them, and begin anew."""
-        parts, ready = dict(self._parts), self._ready
+        """Return a row for each key and window, and the records in them, and begin anew."""
+        taken = [row for _, _, rows in self._parts.values() for row in rows]
+        taken += [row for *_, row in self._late]
+        keys, values, timestamps, rows = zip(*self._ready, strict=True)
         self.clear()
-        firsts = pa.array([rows[0] for _, _, rows in parts.values()], pa.int64())
-        places = entered.select(["source", "partition", "offset"]).take(firsts)
+        places = entered.select(["source", "partition", "offset"])
         columns = [
-            pa.array([self._bytes_of(key) for key, _ in parts], pa.binary()),
-            pa.array(ready, pa.binary()),
-            pa.array([max(timestamps) for _, timestamps, _ in parts.values()], pa.int64()),
-            *places.columns,
+            pa.array([self._bytes_of(key) for key in keys], pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array(timestamps, pa.int64()),
+            *places.take(pa.array(rows, pa.int64())).columns,
         ]
-        taken = [row for _, _, rows in parts.values() for row in rows]
         return pa.RecordBatch.from_arrays(columns, schema=records_schema(0)), taken
 
     def _bytes_of(self, key: str | bytes | None) -> bytes | None:
@@ -177,4 +193,5 @@ class Combiner:
     def clear(self) -> None:
         """Forget what was gathered."""
         self._parts.clear()
+        self._late.clear()
         self._ready = []

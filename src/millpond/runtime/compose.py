@@ -129,7 +129,14 @@ class Composer:
         ttl_ms = step.within_ms if isinstance(step, Distinct) else getattr(step, "ttl_ms", None)
         clock = self._schedule.clock_of(step) if step.is_stateful else None
         owner = step.name if timed else None
-        return State(self._scope, step.store, clock=clock, ttl_ms=ttl_ms, owner=owner)
+        return State(
+            self._scope,
+            step.store,
+            clock=clock,
+            ttl_ms=ttl_ms,
+            owner=owner,
+            keeps_longest=isinstance(step, Aggregate),  # a late record does not shorten its life
+        )
 
     def _map(self, step: Map, give: Push) -> Push:
         if step.kind == "timestamp":
@@ -174,6 +181,9 @@ class Composer:
 
 class Finisher(Protocol):
     """A step that has something to do behind the last record of a batch."""
+
+    def forget(self, index: int) -> None:
+        """Take back what the record of an index did."""
 
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
         """Yield the index of a record, and what is to be done in its name."""

@@ -22,6 +22,7 @@ from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.emit import Changes
 from millpond.state.codec import Codec
 from millpond.steps.kinds import (
+    Aggregate,
     KeyBy,
     Late,
     Map,
@@ -76,6 +77,7 @@ def _with_path(
     way = _path(plan, stage, step)
     kinds = {s.kind for s in way if isinstance(s, Map)}
     makes = any(isinstance(s, Window | Late | UpdateState) for s in way)
+    makes = makes or any(isinstance(s, Aggregate) and s.emit == "batch" for s in way)
     makes = makes or any(isinstance(s, Map) and s.on_timer is not None for s in way)
     reads = any(isinstance(s, Read) and s.source.timestamp_extractor is not None for s in way)
     stamps = any(isinstance(s, Watermark) and s.on is not None for s in way)

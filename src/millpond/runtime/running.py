@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from millpond.record import Origin
@@ -26,8 +27,8 @@ class RunningTotals:
         self._origin = origin
         self._give = give
         self._totals = Totals(step.aggregations)
-        self._touched: dict[bytes | None, tuple[int, Any, int, Any]] = {}
-        """For each key of the batch its latest record: index, key, timestamp, headers."""
+        self._notes: list[tuple[bytes | None, int, Any, int]] = []
+        """The records of the batch: key bytes, index, key, timestamp."""
 
     def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take a record and give the totals behind it."""
@@ -49,7 +50,7 @@ class RunningTotals:
             self._state.set("", self._totals.add(before, value, timestamp))
         except Exception as error:
             raise StepFailure(self._step, error) from error
-        self._note(key, timestamp, headers)
+        self._note(key, timestamp)
 
     def merge(self, part: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take records that were brought together on the way here."""
@@ -58,19 +59,30 @@ class RunningTotals:
             self._state.set("", part if states is None else self._totals.merge(states, part))
         except Exception as error:
             raise StepFailure(self._step, error) from error
-        self._note(key, timestamp, headers)
+        self._note(key, timestamp)
 
-    def _note(self, key: Any, timestamp: int, headers: Any) -> None:
-        self._touched[self._scope.place.key] = (self._origin.index, key, timestamp, headers)
+    def _note(self, key: Any, timestamp: int) -> None:
+        self._notes.append((self._scope.place.key, self._origin.index, key, timestamp))
+
+    def forget(self, index: int) -> None:
+        """Take back what a record did that failed elsewhere."""
+        while self._notes and self._notes[-1][1] == index:
+            self._notes.pop()
 
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Yield, for each key of the batch, the record that stands for it and what gives it."""
-        touched, self._touched = self._touched, {}
-        for key_bytes, (index, key, timestamp, headers) in touched.items():
-            yield index, lambda: self._emit(key_bytes, key, timestamp, headers)  # noqa: B023 - called at once
+        """Yield, for each key of the batch, its first record and what gives the totals."""
+        latest: dict[bytes | None, int] = {}
+        firsts: dict[bytes | None, tuple[int, Any]] = {}
+        for key_bytes, index, key, timestamp in self._notes:
+            latest[key_bytes] = max(timestamp, latest.get(key_bytes, timestamp))
+            firsts.setdefault(key_bytes, (index, key))
+        self._notes = []
+        for key_bytes, (index, key) in firsts.items():
+            yield index, partial(self._emit, key_bytes, key, latest[key_bytes])
 
-    def _emit(self, key_bytes: bytes | None, key: Any, timestamp: int, headers: Any) -> None:
+    def _emit(self, key_bytes: bytes | None, key: Any, timestamp: int) -> None:
         self._scope.bind(key_bytes)
+        self._scope.timestamp = timestamp
         try:
             states = self._state.get("")
             if states is None:
@@ -78,4 +90,4 @@ class RunningTotals:
             result = self._totals.result(states)
         except Exception as error:
             raise StepFailure(self._step, error) from error
-        self._give(result, key, timestamp, headers)
+        self._give(result, key, timestamp, None)

@@ -9,8 +9,11 @@ next moment. Values that have expired are swept on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
+from millpond.errors import MillpondError, shown
 from millpond.plan.plan import Plan, Stage
 from millpond.record import Origin
 from millpond.runtime.clock import Clock
@@ -20,13 +23,15 @@ from millpond.state.layout import Pages
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
 from millpond.steps.kinds import Map, Step
 
-__all__ = ["Happening", "Schedule", "TimerWatcher", "Watcher"]
+__all__ = ["Happening", "Schedule", "TimerWatcher", "Visits", "Watcher"]
 
 
 class Happening(NamedTuple):
     """Something that is due for the key in view."""
 
     at: int
+    name: str
+    """Tells it from others of the same step and key."""
     run: Callable[[Any], None]
     """Does it; called with the key."""
     drop: Callable[[], None]
@@ -50,11 +55,43 @@ class Watcher(Protocol):
         """Return the stage's time at which the key in view must be looked at again."""
 
 
-class Visit(NamedTuple):
-    """One thing to do for one key."""
+class Visits:
+    """What is to be done in a key group because of the time, the earliest first.
 
-    key: bytes | None
-    happening: Happening
+    Steps behind a window wait until the records of the batch are through (`behind`): what closes
+    above them may still belong to what closes in them.
+    """
+
+    def __init__(self, watchers: list[Watcher], scope: KeyScope, *, behind: bool) -> None:
+        self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
+        self._scope = scope
+        self._queue: list[tuple[int, int, bytes, int, str]] = []
+        self._happenings: dict[tuple[bytes | None, int, str], Happening] = {}
+        self._keys: dict[bytes, bytes | None] = {}
+        self.looked_at: list[tuple[str, bytes | None]] = []
+        """The keys that must be settled afterwards, each by the clock it was looked at for."""
+
+    def look(self, key: bytes | None) -> None:
+        """Add what is due for the key in view and not known yet."""
+        for number, watcher in self._watchers:
+            for happening in watcher.due():
+                place = (key, number, happening.name)
+                if place not in self._happenings:
+                    self._happenings[place] = happening
+                    item = (watcher.delay_ms, happening.at, key or b"", number, happening.name)
+                    self._keys[key or b""] = key
+                    heappush(self._queue, item)
+
+    def __iter__(self) -> Iterator[tuple[bytes | None, Happening]]:
+        """Yield what to do; what is done may bring more for the same key."""
+        while self._queue:
+            _, _, shown_key, number, name = heappop(self._queue)
+            key = self._keys[shown_key]
+            happening = self._happenings.pop((key, number, name))
+            self._scope.bind(key)
+            yield key, happening
+            if self._scope.has_timers():
+                self.look(key)
 
 
 class Schedule:
@@ -97,29 +134,18 @@ class Schedule:
             known = clock.least_before(points) if delay else clock.least(points)
             step_clock.late_mark = max(known - delay, NEVER)
 
-    def visits(
-        self, pages: Pages, *, behind: bool
-    ) -> tuple[list[Visit], list[tuple[str, bytes | None]]]:
-        """Return what is due in a group, in order, and the keys to settle afterwards.
-
-        Steps behind a window wait until the records of the batch are through: what closes above
-        them may still belong to what closes in them.
-        """
-        found: list[tuple[int, Visit]] = []
-        keys: list[tuple[str, bytes | None]] = []
+    def visits(self, pages: Pages, *, behind: bool) -> Visits:
+        """Return what is due in a group."""
+        visits = Visits(self.watchers, self._scope, behind=behind)
         for name, shows in self.shows.items():
             if name not in pages.agendas:
                 continue
             for due, key in pages.agendas[name].take_due(shows):
                 self._scope.bind(key)
                 if self._scope.take_hint(due, name):
-                    keys.append((name, key))
-                    for watcher in self.watchers:
-                        if watcher.clock == name and (behind or not watcher.delay_ms):
-                            visits = (Visit(key, happening) for happening in watcher.due())
-                            found += [(watcher.delay_ms, visit) for visit in visits]
-        found.sort(key=lambda item: (item[0], item[1].happening.at, item[1].key or b""))
-        return [visit for _, visit in found], keys
+                    visits.looked_at.append((name, key))
+                    visits.look(key)
+        return visits
 
     def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
         """Sweep the keys that were looked at and note when they are to be looked at again."""
@@ -127,15 +153,17 @@ class Schedule:
             self._scope.bind(key)
             moments = [w.next_due() for w in self.watchers if w.clock == name]
             if name != WALL:
-                delay = self._delay(name)
-                expires = self._scope.sweep(self.shows[name] - delay)
-                moments.append(None if expires is None else expires + delay)
+                moments.append(self._sweep(name))
             following = [moment for moment in moments if moment is not None]
             if following:
                 self._scope.remind(min(following), name)
 
-    def _delay(self, name: str) -> int:
-        return max((clock.delay_ms for clock, _ in self._clocks if clock.name == name), default=0)
+    def _sweep(self, name: str) -> int | None:
+        """Remove what has expired by every clock of the stage; return when to look again."""
+        delay = max((clock.delay_ms for clock, _ in self._clocks), default=0)
+        least = min(shows for other, shows in self.shows.items() if other != WALL)
+        expires = self._scope.sweep(least - delay)
+        return None if expires is None else max(expires + delay, self.shows[name] + 1)
 
     def next_due(self, pages: Pages) -> dict[str, int]:
         """Return the next moment of each clock at which a group has something to do."""
@@ -179,7 +207,7 @@ class TimerWatcher:
 
     def _due_at(self, shows: int) -> list[Happening]:
         return [
-            Happening(at, self._runner(name, at), lambda name=name: self._state.cancel_timer(name))  # type: ignore[misc]
+            Happening(at, name, self._runner(name, at), partial(self._state.cancel_timer, name))
             for name, at in self._own()
             if at <= shows
         ]
@@ -193,18 +221,21 @@ class TimerWatcher:
         scope = self._scope
 
         def push_behind_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            due = self._due_at(timestamp - lateness_ms) if scope.has_timers() else []
-            if not due:
-                push(value, key, timestamp, headers)
-                return
-            path = origin.path or b""
-            for number, happening in enumerate(sorted(due, key=lambda happening: happening.at)):
-                origin.path = path + number.to_bytes(5, "big")
-                scope.timestamp = happening.at
-                happening.run(key)
-            origin.path, scope.timestamp = path + len(due).to_bytes(5, "big"), timestamp
+            path = origin.path
+            fired = 0
+            while scope.has_timers() and (due := self._due_at(timestamp - lateness_ms)):
+                if fired == _TOO_MANY:
+                    raise StepFailure(self._step, _never_ends(key))
+                first = min(due, key=_moment)
+                origin.path = (path or b"") + fired.to_bytes(5, "big")
+                scope.timestamp = first.at
+                first.run(key)
+                fired += 1
+            if fired:
+                origin.path = (path or b"") + fired.to_bytes(5, "big")
+                scope.timestamp = timestamp
             push(value, key, timestamp, headers)
-            origin.path = path or None
+            origin.path = path
 
         return push_behind_timers
 
@@ -227,3 +258,18 @@ class TimerWatcher:
                 self._give(result, key, at, None)
 
         return fire
+
+
+# Timers of one key that may fire before one record: more than any program means to set.
+_TOO_MANY = 100_000
+
+
+def _moment(happening: Happening) -> tuple[int, str]:
+    return happening.at, happening.name
+
+
+def _never_ends(key: Any) -> MillpondError:
+    return MillpondError(
+        f"{_TOO_MANY} timers of key {shown(key)} fired before one record.\n"
+        "Fix: a timer that sets itself again must choose a later moment."
+    )

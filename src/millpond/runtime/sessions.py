@@ -6,6 +6,7 @@ are merged where that is exact whatever the order; otherwise a session keeps its
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from millpond.runtime.emit import StepFailure
@@ -35,7 +36,7 @@ class Sessions(WindowLogic):
         now = max(latest, timestamp)
         closed = (now if self.by_key else self.step_clock.late_mark) - kind.grace_ms
         joined = [s for s in sessions if s[0] - kind.gap_ms <= timestamp <= s[1] + kind.gap_ms]
-        if not joined and timestamp + kind.gap_ms <= closed:
+        if not joined and timestamp + kind.gap_ms < closed:
             self.is_late(value, key, timestamp, timestamp, timestamp, closed)
             self.note_late()
             return []
@@ -43,12 +44,12 @@ class Sessions(WindowLogic):
         sessions = sorted([s for s in sessions if s not in joined] + [grown], key=_start)
         given = [] if self.is_final else [self._result(grown)]
         if self.by_key:
-            over = [s for s in sessions if s[1] + kind.gap_ms <= closed]
+            over = [s for s in sessions if s[1] + kind.gap_ms < closed]
             sessions = [s for s in sessions if s not in over]
             given = [self._result(s) for s in over] if self.is_final else given
         self._save(now, count + 1, sessions)
         if not self.by_key:
-            self.remind(grown[1] + kind.gap_ms + kind.grace_ms)
+            self.remind(self._end_of(grown))
         return given
 
     def _grown(self, joined: list[Open], value: Any, timestamp: int, count: int) -> Open:
@@ -85,13 +86,14 @@ class Sessions(WindowLogic):
     # --- waiting for the watermark ----------------------------------------------------------
 
     def _end_of(self, session: Open) -> int:
-        return int(session[1]) + self._kind.gap_ms + self._kind.grace_ms
+        # The gap is part of the session: a record that comes just at its end still joins.
+        return int(session[1]) + self._kind.gap_ms + self._kind.grace_ms + 1
 
     def due(self) -> list[Happening]:
         watermark = self.step_clock.watermark
         sessions = [] if self.by_key else self._load()[2]
         return [
-            Happening(at, lambda key, s=s: self._close(key, s), lambda s=s: self._forget(s))  # type: ignore[misc]
+            Happening(at, str(s[0]), partial(self._close, s), partial(self._forget, s))
             for s in sessions
             if (at := self._end_of(s)) <= watermark
         ]
@@ -101,7 +103,7 @@ class Sessions(WindowLogic):
         sessions = [] if self.by_key else self._load()[2]
         return min((self._end_of(session) + delay for session in sessions), default=None)
 
-    def _close(self, key: Any, session: Open) -> None:
+    def _close(self, session: Open, key: Any) -> None:
         try:
             self._forget(session)
             result = self._result(session)

@@ -8,6 +8,7 @@ up to a window's length later.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import partial
 from typing import Any
 
 from millpond.runtime.emit import StepFailure
@@ -54,8 +55,9 @@ class SlidingWindows(WindowLogic):
             given = [self._result(end, items) for end in over] if self.is_final else given
             ends = ends[len(over) :]
             items = items[bisect_left(items, closed - duration, key=_time) :]
-        elif timestamp in ends:
-            self.remind(timestamp + self._kind.grace_ms + 1)
+        else:
+            waits = 0 if timestamp in ends else duration
+            self.remind(timestamp + waits + self._kind.grace_ms + 1)
         self._save(now, count + 1, items, ends)
         return given
 
@@ -91,14 +93,13 @@ class SlidingWindows(WindowLogic):
         over = [end for end in ends if end + grace < watermark]
         closing = [
             Happening(
-                end + grace + 1,
-                lambda key, end=end: self._close(key, end),  # type: ignore[misc]
-                lambda end=end: self._forget(end),  # type: ignore[misc]
+                end + grace + 1, str(end), partial(self._close, end), partial(self._forget, end)
             )
             for end in over
         ]
-        # Behind the last of them, the records that no window needs any more go.
-        cleaning = Happening(watermark, lambda key: self._clean(), self._clean)
+        # Behind the last of them, the records that no window needs any more go ("~" sorts behind
+        # every number).
+        cleaning = Happening(watermark, "~", lambda key: self._clean(), self._clean)
         return [*closing, cleaning]
 
     def next_due(self) -> int | None:
@@ -110,7 +111,7 @@ class SlidingWindows(WindowLogic):
             return ends[0] + delay
         return items[0][0] + self._kind.duration_ms + delay if items else None
 
-    def _close(self, key: Any, end: int) -> None:
+    def _close(self, end: int, key: Any) -> None:
         try:
             result = self._result(end, self._load()[2])
             self._forget(end)

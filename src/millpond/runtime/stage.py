@@ -50,7 +50,7 @@ from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
 from millpond.state.view import KeyScope
-from millpond.steps.kinds import Read, Step
+from millpond.steps.kinds import Emit, Read, Step, Write
 
 __all__ = ["Entry", "Settings", "StageRunner"]
 
@@ -121,7 +121,9 @@ class StageRunner:
         self.stage = stage
         self._settings = settings
         self._origin = Origin(plan.topics)
-        self._scope = KeyScope(settings.codec, undo=settings.undo)
+        self._points = {point.step: point for point in plan.points}
+        self._undo = settings.undo or self._guards_within()
+        self._scope = KeyScope(settings.codec, undo=self._undo)
         self._schedule = Schedule(plan, stage, self._scope)
         leaving = [edge for edge in plan.edges if edge.source_stage == stage.number]
         self._edges = {
@@ -139,7 +141,6 @@ class StageRunner:
         self._dead = DeadLetters()
         self._metadata = needs_metadata(plan, stage)
         self._needs_time = self._metadata or bool(self._combiners)
-        self._points = {point.step: point for point in plan.points}
         composer = Composer(
             lambda step: plan.children_in(step, stage),
             self._leaving,
@@ -153,19 +154,28 @@ class StageRunner:
         self._windows = composer.windows
         self._finishers = [*composer.finishers, *self._combiners.values()]
 
+    def _guards_within(self) -> bool:
+        """Tell whether a record may be put aside, as of the future, when it has done something."""
+        inner = [s for s in self.stage.steps if not isinstance(s, Read) and s in self._points]
+        if not any(self._points[step].is_guarded for step in inner):
+            return False
+        return any(
+            step.is_stateful or isinstance(step, Write | Emit) or len(self.plan.children[step]) > 1
+            for step in self.stage.steps
+        )
+
     def _combines(self, edge: Edge) -> bool:
         # Where a failed record is let go, what it did must be undone, record by record; and what
         # is gathered is not encoded yet, so no step may go on with the value and change it.
         is_last = not self.plan.children_in(edge.after, self.stage)
-        return edge.combines is not None and not self._settings.undo and is_last
+        return edge.combines is not None and not self._undo and is_last
 
     def _combiner(self, edge: Edge) -> Combiner:
         step = edge.combines
         assert step is not None
-        single = next(e for e in self._edges if e.after is edge.after and e.target == edge.target)
         changes = edge_changes(self.plan, self.stage, edge, self._settings.codec)
         clock = self._schedule.clock_of(step)
-        return Combiner(step, self._origin, clock, changes.key, self._edges[single].push())
+        return Combiner(step, self._origin, clock, changes.key)
 
     def _leaving(self, step: Step) -> list[Emitter | Combiner]:
         combined = {(edge.after, edge.target): c for edge, c in self._combiners.items()}
@@ -335,35 +345,41 @@ class StageRunner:
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
-        visits, keys = self._schedule.visits(pages, behind=place == BEHIND)
-        if visits:
-            moments = [visit.happening.at for visit in visits]
-            batch = moments_batch([visit.key for visit in visits], moments, place)
-            self._locate(batch)
-            entry = next(iter(self.entries.values()))
-            for index, (key_bytes, happening) in enumerate(visits):
-                self._origin.index, self._origin.path = index, key_bytes or b""
-                self._scope.bind(key_bytes)
-                self._scope.timestamp = happening.at
-                marks = [len(emitter) for emitter in self._emitters] if self._settings.undo else []
-                try:
-                    happening.run(None if key_bytes is None else entry.decode_key(key_bytes))
-                except StepFailure as failure:
-                    verdict = self._failed(failure, marks, batch, entry)
-                    if isinstance(verdict, Failure):
-                        yield self._give_up(verdict, counts)
-                        return
-                    happening.drop()
-                    counts.add(1, 0, 0, np.ones(1, bool))
-                self._scope.keep()
-            self._origin.path = None
+        visits = self._schedule.visits(pages, behind=place == BEHIND)
+        keys: list[bytes | None] = []
+        moments: list[int] = []
+        entry = next(iter(self.entries.values()))
+        self._locate_moments(place)
+        for key_bytes, happening in visits:
+            keys.append(key_bytes)
+            moments.append(happening.at)
+            self._origin.index, self._origin.path = len(keys) - 1, key_bytes or b""
+            self._scope.timestamp = happening.at
+            marks = [len(emitter) for emitter in self._emitters] if self._undo else []
+            try:
+                happening.run(None if key_bytes is None else entry.decode_key(key_bytes))
+            except StepFailure as failure:
+                verdict = self._failed(failure, marks, moments_batch(keys, moments, place), entry)
+                if isinstance(verdict, Failure):
+                    yield self._give_up(verdict, counts)
+                    return
+                happening.drop()
+                counts.add(1, 0, 0, np.ones(1, bool))
+            self._scope.keep()
+        self._origin.path = None
+        if keys:
+            batch = moments_batch(keys, moments, place)
             for failed in self._finish(self._combiners.values(), batch, entry):
                 if isinstance(failed, Failure):
                     yield self._give_up(failed, counts)
                     return
-            yield from self._flush(batch, np.zeros(len(visits), bool), counts)
-        self._schedule.settle(keys)
+            yield from self._flush(batch, np.zeros(len(keys), bool), counts)
+        self._schedule.settle(visits.looked_at)
         self._scope.keep()
+
+    def _locate_moments(self, place: int) -> None:
+        """Let the origin say that nothing of what comes is a record."""
+        self._origin.sources = self._origin.partitions = self._origin.offsets = _Always(place)
 
     def _locate(self, entered: pa.RecordBatch) -> None:
         """Let the origin point into a batch."""
@@ -386,7 +402,7 @@ class StageRunner:
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
     ) -> Iterator[list[int] | Failure]:
         """Push every record; yield the records put aside whenever output should leave."""
-        origin, scope, undo = self._origin, self._scope, self._settings.undo
+        origin, scope, undo = self._origin, self._scope, self._undo
         single, entry, places = len(entries) == 1, entries[0], scope.places
         decode, push = fast(entry.decode_value), entry.push
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
@@ -573,15 +589,19 @@ class StageRunner:
         """Undo what a record did; return the records put aside, or what ends the run."""
         rows = list(failure.rows) or [self._origin.index]
         self._origin.index = rows[0]
-        if isinstance(failure.error, FutureTimestampError):
+        is_future = isinstance(failure.error, FutureTimestampError)
+        if self._undo:
+            self._scope.undo()
+            self._origin.path = None
+            for emitter, mark in zip(self._emitters, marks, strict=True):
+                emitter.cut_to(mark)
+            for finisher in self._finishers:
+                finisher.forget(rows[0])
+        if is_future:
             self._put_aside(rows, failure, entered, entry)
             return rows
         if not self._settings.undo:
             return self._failure(failure, entered, entry)
-        self._scope.undo()
-        self._origin.path = None
-        for emitter, mark in zip(self._emitters, marks, strict=True):
-            emitter.cut_to(mark)
         callback = self._settings.on_processing_error
         if callback is not None:
             try:
@@ -601,6 +621,16 @@ class StageRunner:
         for row in rows:
             self._origin.index = row
             self._dead.add(row, entered, entry, self._failure(failure, entered, entry))
+
+
+class _Always(list[int]):
+    """A list that has one number everywhere."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._number
 
 
 def _with_timestamp(read: Read, push: Push) -> Push:

@@ -32,7 +32,6 @@ class TableUpdate:
         self._give = give
         self._records: list[dict[str, Any]] = []
         self._rows: list[int] = []
-        self._latest = 0
 
     def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Put a record into the batch's table."""
@@ -42,7 +41,12 @@ class TableUpdate:
             raise StepFailure(self._step, error)
         self._records.append({**value, _KEY: key, _TIMESTAMP: timestamp})
         self._rows.append(self._origin.index)
-        self._latest = max(self._latest, timestamp)
+
+    def forget(self, index: int) -> None:
+        """Take back a record that failed elsewhere."""
+        while self._rows and self._rows[-1] == index:
+            self._rows.pop()
+            self._records.pop()
 
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
         """Yield the one call of the batch, in the name of its last record."""
@@ -54,6 +58,7 @@ class TableUpdate:
         numbers, self._rows = self._rows, []
         step = self._step
         try:
+            latest = max(record[_TIMESTAMP] for record in records)
             batch = _table(records)
             before = self._load()
             state = before if before is not None else _empty(step.schema)
@@ -68,7 +73,7 @@ class TableUpdate:
         path = self._origin.path
         for number, row in enumerate(rows):
             self._origin.path = (path or b"") + number.to_bytes(5, "big")
-            self._give(row, row.get(step.key_field or _KEY), self._latest, None)
+            self._give(row, row.get(step.key_field or _KEY), latest, None)
         self._origin.path = path
 
     def _called(self, batch: pa.Table, state: pa.Table) -> pa.Table:

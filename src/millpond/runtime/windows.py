@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from millpond.record import Origin
@@ -201,18 +202,35 @@ class TimeWindows(WindowLogic):
             given.append(self.result(start, end, states))
 
     def merge(self, part: Any, key: Any, timestamp: int, headers: Any) -> None:
-        """Take records that were brought together on the way here: (start, states)."""
+        """Take records that were brought together on the way here: (start, states).
+
+        Where there is no start, it is one record that missed windows: (starts, value, all?).
+        """
         start, states = part
         name = str(start)
         try:
+            if start is None:
+                starts, value, is_lost = states
+                self._miss(starts, value, key, timestamp)
+                if is_lost:
+                    self.note_late()
+                return
             found = self.state.get(name)
             if found is None:
                 self.remind(start + self._kind.duration_ms + self._kind.grace_ms)
             else:
                 states = self.totals.merge(found, states)
             self.state.set(name, states)
+        except StepFailure:
+            raise
         except Exception as error:
             raise StepFailure(self.step, error) from error
+
+    def _miss(self, starts: list[int], value: Any, key: Any, timestamp: int) -> None:
+        closed = self.step_clock.late_mark - self._kind.grace_ms
+        for start in starts:
+            end = start + self._kind.duration_ms
+            self.is_late(value, key, timestamp, start, end, closed)
 
     def _correct(self, start: int, end: int, value: Any, timestamp: int) -> Result:
         """Add a late record to a window that has closed and return the corrected result."""
@@ -260,7 +278,7 @@ class TimeWindows(WindowLogic):
     def due(self) -> list[Happening]:
         watermark = self.step_clock.watermark
         return [
-            Happening(at, self._closer(start), lambda start=start: self.state.delete(str(start)))  # type: ignore[misc]
+            Happening(at, str(start), self._closer(start), partial(self.state.delete, str(start)))
             for start in self._open()
             if (at := self._end_of(start)) <= watermark
         ]

@@ -231,7 +231,16 @@ class State:
     Values go in and come out as copies: changing one without `set` changes nothing.
     """
 
-    __slots__ = ("_byte_prefix", "_clock", "_names", "_owner", "_prefix", "_scope", "_ttl_ms")
+    __slots__ = (
+        "_byte_prefix",
+        "_clock",
+        "_keeps_longest",
+        "_names",
+        "_owner",
+        "_prefix",
+        "_scope",
+        "_ttl_ms",
+    )
 
     def __init__(
         self,
@@ -241,8 +250,10 @@ class State:
         clock: StepClock | None = None,
         ttl_ms: int | None = None,
         owner: str | None = None,
+        keeps_longest: bool = False,
     ) -> None:
         self._scope = scope
+        self._keeps_longest = keeps_longest
         self._clock = clock or StepClock()
         self._ttl_ms = ttl_ms
         self._owner = owner
@@ -283,11 +294,11 @@ class State:
                 value = Ext(CONTAINER, self._scope.codec.encode(value))
         elif kind is not float and kind is not bool and value is not None:
             value = self._in(value)
-        if ttl is not _UNSET or self._ttl_ms is not None:
-            value = self._expiring(value, ttl)
         name: Any = self._names.get(key) if type(key) is str else None
         if name is None:
             name = self._name(key)
+        if ttl is not _UNSET or self._ttl_ms is not None:
+            value = self._expiring(name, value, ttl)
         scope = self._scope
         place = scope.place
         if place.entry is None or scope.journal is not None:
@@ -435,12 +446,19 @@ class State:
         expires = self._scope.expiry(value)
         return expires is not None and expires <= self._scope.timestamp
 
-    def _expiring(self, value: Any, ttl: Any) -> Any:
+    def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
         """Return the stored form of a value that is seen for a while only."""
+        scope = self._scope
+        before = None if scope.place.entry is None else scope.place.entry.get(name)
+        old = scope.expiry(before) if type(before) is Ext else None
+        if old is not None and old <= scope.timestamp:
+            scope.remove(name)  # as if it had been swept: what is set now is new
         ttl_ms = self._ttl_ms if ttl is _UNSET else ttl
         if ttl_ms is None:
             return value
         expires = self._scope.timestamp + milliseconds(ttl_ms, "ttl")
+        if self._keeps_longest and old is not None:
+            expires = max(expires, old)
         stored = _pack(value)
         if len(stored) > LARGE_BYTES:
             self._scope.place.page.has_large = True

@@ -229,7 +229,8 @@ class Aggregate(Step):
     @property
     def can_combine(self) -> bool:
         """Whether records may be brought together before they move."""
-        return self.emit == "batch" and all(a.is_mergeable for a in self.aggregations.values())
+        is_whole = self.emit == "batch" and self.ttl_ms is None
+        return is_whole and all(a.is_mergeable for a in self.aggregations.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
