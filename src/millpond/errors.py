@@ -134,12 +134,16 @@ class StepError(MillpondError):
 
     def __str__(self) -> str:
         f = self.failure
+        if f.partition < 0:  # no record, but a timer or a window whose time had come
+            what, place = "timer", f"at time {f.offset} of key {f.key}"
+        else:
+            what = "record"
+            place = f"on topic {f.topic!r}, partition {f.partition}, offset {f.offset}, key {f.key}"
         return (
-            f"{f.step} ({f.call_site}) failed on topic {f.topic!r}, partition {f.partition}, "
-            f"offset {f.offset}, key {f.key}: {f.error}\n"
+            f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
             "Nothing of this batch was committed.\n"
-            "Fix: mend the function and run again, the run continues with this record; or set "
-            'Application(on_error="dead-letter") to put such records aside.\n\n'
+            f"Fix: mend the function and run again, the run continues with this {what}; or set "
+            f'Application(on_error="dead-letter") to put such {what}s aside.\n\n'
             f"{f.traceback.rstrip()}"
         )
 

@@ -16,6 +16,9 @@ __all__ = ["Headers", "MessageContext", "Origin", "Record", "current_origin", "m
 
 Headers = list[tuple[str, bytes]]
 
+NOWHERE = -1
+"""The partition of what is no record: a timer, or a window that closes."""
+
 
 class Record(NamedTuple):
     """One record as sinks, consumers and tests see it."""
@@ -59,7 +62,7 @@ class Origin:
     def context(self) -> MessageContext:
         i = self.index
         if not 0 <= self.sources[i] < len(self.topics):
-            return MessageContext("", -1, -1)  # no record: a timer, or a window that closes
+            return MessageContext("", NOWHERE, -1)
         return MessageContext(self.topics[self.sources[i]], self.partitions[i], self.offsets[i])
 
 

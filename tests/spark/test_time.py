@@ -344,7 +344,6 @@ def test_windows_of_a_spark_source_close(make_app, spark, tmp_path):
     ]
 
 
-@pytest.mark.xfail(reason="stage 0 of a Spark source has no clock, so it combines late records")
 def test_a_late_record_of_a_spark_source_is_late(make_app, spark, tmp_path):
     batches = [(1_000,), (25_000,), (2_000,), (45_000,)]
 

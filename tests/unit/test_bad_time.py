@@ -286,3 +286,15 @@ def test_a_timer_that_fails_is_put_aside_and_does_not_fire_again():
     assert list(run) == [1, 1, 2]  # what the timer wrote is undone
     assert len(run.dead_letters) == 1
     assert all(report.reconciles for report in run.reports)
+
+
+def test_a_timer_that_fails_stops_the_run_and_names_the_key_and_the_time():
+    def watch(value, state):
+        state.set_timer("t", after=5)
+
+    def fail(key, state, timer):
+        raise ValueError("no")
+
+    sdf = frame().update(watch, stateful=True, on_timer=fail)
+    with pytest.raises(StepError, match=r"failed at time 15 of key 'k'(.|\n)*with this timer"):
+        run_local(sdf, [("k", 1, 10), ("l", 1, 50)], batches=1)

@@ -27,7 +27,7 @@ from millpond.connectors.topic import TimestampType
 from millpond.errors import Failure, FutureTimestampError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Edge, Plan, Stage
-from millpond.record import Origin, current_origin
+from millpond.record import NOWHERE, Origin, current_origin
 from millpond.runtime.batch import (
     BEFORE,
     BEHIND,
@@ -165,10 +165,12 @@ class StageRunner:
         )
 
     def _combines(self, edge: Edge) -> bool:
-        # Where a failed record is let go, what it did must be undone, record by record; and what
-        # is gathered is not encoded yet, so no step may go on with the value and change it.
-        is_last = not self.plan.children_in(edge.after, self.stage)
-        return edge.combines is not None and not self._undo and is_last
+        # Where a failed record is let go, what it did must be undone, record by record; where
+        # records come without the time, nobody knows here which are late; and what is gathered
+        # is not encoded yet, so no step may go on with the value and change it.
+        if edge.combines is None or self._undo or self._settings.keeps_clock:
+            return False
+        return not self.plan.children_in(edge.after, self.stage)
 
     def _combiner(self, edge: Edge) -> Combiner:
         step = edge.combines
@@ -552,6 +554,9 @@ class StageRunner:
 
     def _failure(self, failure: StepFailure, entered: pa.RecordBatch, entry: Entry) -> Failure:
         context = self._origin.context()
+        offset = context.offset
+        if context.partition == NOWHERE:
+            offset = entered.column("timestamp")[self._origin.index].as_py()
         key = entered.column("key")[self._origin.index].as_py()
         if key is not None and not entry.is_raw_key:
             key = entry.decode_key(key)
@@ -568,7 +573,7 @@ class StageRunner:
             call_site=str(step.call_site),
             topic=context.topic,
             partition=context.partition,
-            offset=context.offset,
+            offset=offset,
             key=shown(key),
             error=_error_text(error),
             traceback="".join(_users_part(frames)),
