@@ -23,6 +23,7 @@ from decimal import (
     InvalidOperation,
     Rounded,
 )
+from types import NoneType
 from typing import Any
 from uuid import UUID
 
@@ -102,6 +103,9 @@ class Aggregation:
     is_pure: bool = False
     """Whether `add` and `merge` never change the states they are given."""
 
+    is_columnar: bool = False
+    """Whether nothing is asked of a value but what its column has."""
+
     is_commutative: bool = False
     """Whether neither the order of `add` nor that of the parts of `merge` matters, ties aside."""
 
@@ -146,9 +150,15 @@ class Aggregation:
         """
         raise MillpondError(_no_add(self))
 
-    def add_many(self, state: Any, values: list[Any], timestamps: list[int]) -> Any:
-        """Return the state after many more records; the same as `add` for each, maybe faster."""
-        for value, timestamp in zip(values, timestamps, strict=True):
+    def add_many(self, state: Any, found: list[Any], timestamps: list[int]) -> Any:
+        """Return the state after many more records: the same as `add` for each, maybe faster.
+
+        Args:
+            state: What `start`, `add` or `merge` returned.
+            found: The values, or what their column has if the aggregation `is_columnar`.
+            timestamps: Those of the records.
+        """
+        for value, timestamp in zip(found, timestamps, strict=True):
             state = self.add(state, value, timestamp)
         return state
 
@@ -177,6 +187,7 @@ class _Builtin(Aggregation):
     """Looks up the column and leaves out None; the rest is in `_take`."""
 
     is_pure = True
+    is_columnar = True
 
     def add(self, state: Any, value: Any, timestamp: int) -> Any:
         if self.column is not None:
@@ -186,17 +197,23 @@ class _Builtin(Aggregation):
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         raise NotImplementedError
 
-    def add_many(self, state: Any, values: list[Any], timestamps: list[int]) -> Any:
-        column = self.column
-        try:
-            found = values if column is None else [value[column] for value in values]
+    def add_many(self, state: Any, found: list[Any], timestamps: list[int]) -> Any:
+        kinds = set(map(type, found))
+        known = found
+        if NoneType in kinds:
             known = [value for value in found if value is not None]
-            taken = self._take_many(state, known)
+            kinds.discard(NoneType)
+        try:
+            taken = self._take_many(state, known, kinds)
         except Exception:  # one by one, it is said which and why
             taken = None
-        return super().add_many(state, values, timestamps) if taken is None else taken
+        if taken is not None:
+            return taken
+        for value, timestamp in zip(found, timestamps, strict=True):
+            state = state if value is None else self._take(state, value, timestamp)
+        return state
 
-    def _take_many(self, state: Any, values: list[Any]) -> Any:
+    def _take_many(self, state: Any, values: list[Any], kinds: set[type]) -> Any:
         """Return the state with all values, or None where they must be taken one by one."""
         return None
 
@@ -212,7 +229,7 @@ class Count(_Builtin):
     def _take(self, state: int, value: Any, timestamp: int) -> int:
         return state + 1
 
-    def _take_many(self, state: int, values: list[Any]) -> int:
+    def _take_many(self, state: int, values: list[Any], kinds: set[type]) -> int:
         return state + len(values)
 
     def merge(self, earlier: int, later: int) -> int:
@@ -240,9 +257,8 @@ class _Numeric(_Builtin):
             return value  # type: ignore[no-any-return]
         return self._exact(self._number(value))
 
-    def _exact_sum(self, values: list[Any]) -> Any:
+    def _exact_sum(self, values: list[Any], kinds: set[type]) -> Any:
         """Return the exact sum of ints or of floats; None where it takes more care."""
-        kinds = set(map(type, values))
         if kinds <= {int}:
             return sum(values)
         if kinds != {float}:
@@ -351,8 +367,8 @@ class Sum(_Numeric):
             return state + value
         return self._plus(state, self._exact(value))
 
-    def _take_many(self, state: Any, values: list[Any]) -> Any:
-        total = self._exact_sum(values)
+    def _take_many(self, state: Any, values: list[Any], kinds: set[type]) -> Any:
+        total = self._exact_sum(values, kinds)
         return None if total is None else self._plus(state, total)
 
     def merge(self, earlier: Any, later: Any) -> Any:
@@ -377,8 +393,8 @@ class Mean(_Numeric):
             return total + value, count + 1
         return self._plus(total, self._exact(value)), count + 1
 
-    def _take_many(self, state: Any, values: list[Any]) -> Any:
-        total = self._exact_sum(values)
+    def _take_many(self, state: Any, values: list[Any], kinds: set[type]) -> Any:
+        total = self._exact_sum(values, kinds)
         return None if total is None else (self._plus(state[0], total), state[1] + len(values))
 
     def merge(self, earlier: Any, later: Any) -> Any:
@@ -487,8 +503,7 @@ class _Ordered(_Builtin):
         )
         raise MillpondError(msg)
 
-    def _take_many(self, state: Any, values: list[Any]) -> Any:
-        kinds = set(map(type, values))
+    def _take_many(self, state: Any, values: list[Any], kinds: set[type]) -> Any:
         if kinds == {int} or (kinds == {float} and not math.isnan(sum(values))):
             return self._take(state, self._of(values), 0)
         return None
@@ -675,11 +690,17 @@ class Collect(Aggregation):
     Values of one timestamp are in the order in which they came.
     """
 
+    is_columnar = True
+
     def start(self) -> list[tuple[int, Any]]:
         return []
 
     def add(self, state: list[tuple[int, Any]], value: Any, timestamp: int) -> list[Any]:
         state.append((timestamp, value if self.column is None else field(value, self.column)))
+        return state
+
+    def add_many(self, state: list[Any], found: list[Any], timestamps: list[int]) -> list[Any]:
+        state.extend(zip(timestamps, found, strict=True))
         return state
 
     def merge(self, earlier: list[Any], later: list[Any]) -> list[Any]:

@@ -787,6 +787,35 @@ def result_of(aggregation, state):
         return str(error)
 
 
+@pytest.mark.parametrize(("aggregation", "values"), CASES, ids=NAMES)
+@given(data=st.data())
+def test_many_at_once_are_the_same_as_one_by_one(aggregation, values, data):
+    found = data.draw(values)
+    times = data.draw(st.lists(st.integers(0, 5), min_size=len(found), max_size=len(found)))
+    before = data.draw(st.integers(0, len(found)))
+    start, one_by_one = aggregation.start(), aggregation.start()
+    for value, timestamp in zip(found, times, strict=True):
+        one_by_one = aggregation.add(one_by_one, value, timestamp)
+    for value, timestamp in zip(found[:before], times[:before], strict=True):
+        start = aggregation.add(start, value, timestamp)
+
+    at_once = aggregation.add_many(start, found[before:], times[before:])
+
+    assert kept(at_once) == kept(one_by_one)
+    assert repr(result_of(aggregation, at_once)) == repr(result_of(aggregation, one_by_one))
+
+
+@pytest.mark.parametrize("aggregation", [Sum(), Mean(), Min(), Max(), Variance()], ids=repr)
+@pytest.mark.parametrize("wrong", [math.nan, "2", [1]], ids=repr)
+def test_many_at_once_are_refused_with_the_same_words(aggregation, wrong):
+    with pytest.raises(MillpondError) as one_by_one:
+        aggregation.add(aggregation.add(aggregation.start(), 1.5, 0), wrong, 0)
+    with pytest.raises(MillpondError) as at_once:
+        aggregation.add_many(aggregation.start(), [1.5, wrong], [0, 0])
+
+    assert str(at_once.value) == str(one_by_one.value)
+
+
 def merged_in_any_order(aggregation, states, data):
     """Merge neighbours, in whatever order, until there is one state."""
     while len(states) > 1:

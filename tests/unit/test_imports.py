@@ -45,7 +45,7 @@ def test_only_the_spark_part_imports_pyspark(path):
 
 STATE = {"errors", "duration", "record", "state"}
 CONNECTORS = STATE | {"connectors", "callsite", "windows"}
-STEPS = CONNECTORS | {"steps", "aggregations"}
+STEPS = CONNECTORS | {"steps", "aggregations", "column"}
 ALLOWED = {
     "windows": {"duration"},
     "duration": {"errors"},

@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.aggregations import Aggregation, Count
+from millpond.column import field
 from millpond.connectors import inflight
 from millpond.errors import MillpondError
 from millpond.record import Origin
 from millpond.runtime.batch import records_schema
 from millpond.runtime.emit import Push, StepFailure
-from millpond.runtime.totals import Totals
 from millpond.runtime.windows import starts_of
 from millpond.state.view import StepClock
 from millpond.steps.kinds import Aggregate, Window
@@ -30,7 +31,70 @@ Place = tuple[str | bytes | None, int | None]
 """A key, and the start of a window."""
 
 Part = tuple[list[Any], list[int], list[int]]
-"""Values, timestamps and places of the records that belong together."""
+"""What is kept, the timestamps and the places of the records that belong together."""
+
+
+class _Kept:
+    """What is kept of each record until its aggregates are made.
+
+    Where only columns are asked for, only those: values that are let go at once are still in the
+    processor's cache, those that wait for the end of the batch are not.
+    """
+
+    def __init__(self, step: Aggregate | Window) -> None:
+        self._step = step
+        self._aggregations = list(step.aggregations.values())
+        self._asks_for_all = any(not _is_of_column(a) for a in self._aggregations)
+        names = (a.column for a in self._aggregations if a.column is not None)
+        self._columns = list(dict.fromkeys(names))
+
+    def picker(self) -> Callable[[Any], Any]:
+        """Return the function that takes from a value what is kept of it."""
+        columns, step = self._columns, self._step
+        if self._asks_for_all:
+            return lambda value: value
+        if not columns:
+            return lambda value: None if value is None else True
+        if len(columns) > 1:
+            return lambda value: tuple([_field(step, value, name) for name in columns])
+        (name,) = columns
+
+        def pick(value: Any) -> Any:
+            try:
+                return value[name]
+            except Exception:
+                return _field(step, value, name)
+
+        return pick
+
+    def states(self, kept: list[Any], timestamps: list[int]) -> list[Any]:
+        """Return the state of each aggregation."""
+        return [a.add_many(a.start(), self._found(a, kept), timestamps) for a in self._aggregations]
+
+    def _found(self, aggregation: Aggregation, kept: list[Any]) -> list[Any]:
+        name = aggregation.column
+        if self._asks_for_all:
+            is_column = aggregation.is_columnar and name is not None
+            return [_field(self._step, v, name or "") for v in kept] if is_column else kept
+        if name is None:
+            return kept if not self._columns else [True] * len(kept)
+        if len(self._columns) == 1:
+            return kept
+        place = self._columns.index(name)
+        return [values[place] for values in kept]
+
+
+def _is_of_column(aggregation: Aggregation) -> bool:
+    return type(aggregation) is Count or (
+        aggregation.is_columnar and aggregation.column is not None
+    )
+
+
+def _field(step: Aggregate | Window, value: Any, name: str) -> Any:
+    try:
+        return field(value, name)
+    except Exception as error:
+        raise StepFailure(step, error) from error
 
 
 class Combiner:
@@ -47,7 +111,7 @@ class Combiner:
         self._origin = origin
         self._clock = clock
         self._write_key = write_key
-        self._totals = Totals(step.aggregations)
+        self._kept = _Kept(step)
         self.keys: list[bytes | None] = []
         """The keys of the records that entered, where they are passed on as they came."""
         self._parts: dict[Place, Part] = {}
@@ -71,10 +135,12 @@ class Combiner:
         origin, key_of, parts = self._origin, self._key_reader(), self._parts
         by_text = self._write_key is not None
 
+        pick = self._kept.picker()
+
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             place = (key if by_text and type(key) is str else key_of(value, key), None)
             part = parts.get(place) or parts.setdefault(place, ([], [], []))
-            part[0].append(value)
+            part[0].append(pick(value))
             part[1].append(timestamp)
             part[2].append(origin.index)
 
@@ -87,9 +153,11 @@ class Combiner:
         duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
         starts_at = starts_of(kind)
 
+        pick = self._kept.picker()
+
         def put(place: Place, value: Any, timestamp: int) -> None:
             part = parts.get(place) or parts.setdefault(place, ([], [], []))
-            part[0].append(value)
+            part[0].append(pick(value))
             part[1].append(timestamp)
             part[2].append(origin.index)
 
@@ -172,21 +240,23 @@ class Combiner:
         return key
 
     def _encoded(self, start: int | None, part: Part) -> bytes:
-        values, timestamps, _ = part
+        kept, timestamps, _ = part
         try:
-            states = self._totals.of(values, timestamps)
+            states = self._kept.states(kept, timestamps)
         except Exception:
             raise self._failure(part) from None
         return inflight.encode(states if start is None else (start, states))
 
     def _failure(self, part: Part) -> StepFailure:
-        """Return what went wrong, with the record it went wrong on."""
-        states = self._totals.start()
-        for value, timestamp, row in zip(*part, strict=True):
+        """Return what went wrong, with the first record on which it goes wrong."""
+        kept, timestamps, rows = part
+        for count in range(1, len(rows) + 1):
             try:
-                states = self._totals.add(states, value, timestamp)
+                self._kept.states(kept[:count], timestamps[:count])
+            except StepFailure as failure:
+                return StepFailure(self._step, failure.error, (rows[count - 1],))
             except Exception as error:
-                return StepFailure(self._step, error, (row,))
+                return StepFailure(self._step, error, (rows[count - 1],))
         msg = f"{self._step} failed on many records and on none of them."
         return StepFailure(self._step, MillpondError(msg + "\nFix: is its add_many right?"))
 

@@ -36,10 +36,6 @@ class Totals:
         """Return the states with one more value."""
         return [add(state, value, timestamp) for add, state in zip(self._adds, states, strict=True)]
 
-    def of(self, values: list[Any], timestamps: list[int]) -> States:
-        """Return the states of many values."""
-        return [a.add_many(a.start(), values, timestamps) for a in self._aggregations]
-
     def merge(self, earlier: States, later: States) -> States:
         """Return the states of two runs of records, one behind the other."""
         return [

@@ -30,7 +30,7 @@ _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 _ROWS_PER_MESSAGE = 64
 
 # Records of one range that a stage holds at a time.
-_SLICE = 100_000
+_SLICE = 250_000
 
 
 def read_stage(
