@@ -65,9 +65,8 @@ class Visits:
     def __init__(self, watchers: list[Watcher], scope: KeyScope, *, behind: bool) -> None:
         self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
         self._scope = scope
-        self._queue: list[tuple[int, int, bytes, int, str]] = []
+        self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
         self._happenings: dict[tuple[bytes | None, int, str], Happening] = {}
-        self._keys: dict[bytes, bytes | None] = {}
         self.looked_at: list[tuple[str, bytes | None]] = []
         """The keys that must be settled afterwards, each by the clock it was looked at for."""
 
@@ -78,15 +77,15 @@ class Visits:
                 place = (key, number, happening.name)
                 if place not in self._happenings:
                     self._happenings[place] = happening
-                    item = (watcher.delay_ms, happening.at, key or b"", number, happening.name)
-                    self._keys[key or b""] = key
+                    by_key = (key is not None, key or b"")
+                    item = (watcher.delay_ms, happening.at, *by_key, number, happening.name)
                     heappush(self._queue, item)
 
     def __iter__(self) -> Iterator[tuple[bytes | None, Happening]]:
         """Yield what to do; what is done may bring more for the same key."""
         while self._queue:
-            _, _, shown_key, number, name = heappop(self._queue)
-            key = self._keys[shown_key]
+            _, _, is_key, key_bytes, number, name = heappop(self._queue)
+            key = key_bytes if is_key else None
             happening = self._happenings.pop((key, number, name))
             self._scope.bind(key)
             yield key, happening

@@ -90,7 +90,7 @@ class Agenda:
                     (found if hint[0] <= clock else self._fresh).append(hint)
                 self._remove(place, bucket)
         self.is_changed = self.is_changed or bool(found)
-        return sorted(found, key=lambda hint: (hint[0], hint[1] or b""))
+        return sorted(found, key=lambda hint: (hint[0], hint[1] is not None, hint[1] or b""))
 
     def flush(self, clock: int) -> None:
         """Write what was added; the clock decides how wide the buckets are."""
