@@ -25,11 +25,15 @@ Push = Callable[[Any, Any, int, Any], None]
 class StepFailure(Exception):
     """A step failed; carries the step to where the record is known."""
 
-    def __init__(self, step: Step, error: Exception, rows: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, step: Step, error: Exception, rows: tuple[int, ...] = (), happening: Any = None
+    ) -> None:
         self.step = step
         self.error = error
         self.rows = rows
         """The records it failed on, where they are others than the one in hand."""
+        self.happening = happening
+        """What failed, where it was not the record but a timer that was due before it."""
 
 
 class Changes:

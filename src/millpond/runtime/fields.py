@@ -198,9 +198,21 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, index: int, entered: pa.RecordBatch, entry: Readable, failure: Failure) -> None:
-        """Put a record aside: a producer's bytes as they are, anything else as JSON."""
+    def add(
+        self,
+        index: int,
+        entered: pa.RecordBatch,
+        entry: Readable,
+        failure: Failure,
+        *,
+        is_record: bool = True,
+    ) -> None:
+        """Put a record aside: a producer's bytes as they are, anything else as JSON.
+
+        A timer that failed before a record has the record's key, and no value.
+        """
         value, key = (entered.column(name)[index].as_py() for name in ("value", "key"))
+        value = value if is_record else None
         if value is not None and not entry.is_raw_value:
             value = _readable(value, entry.decode_value, _json)
         if key is not None and not entry.is_raw_key:

@@ -8,6 +8,7 @@ next moment. Values that have expired are swept on the way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heappop, heappush
@@ -23,7 +24,7 @@ from millpond.state.layout import Pages
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
 from millpond.steps.kinds import Map, Step
 
-__all__ = ["Happening", "Schedule", "TimerWatcher", "Visits", "Watcher"]
+__all__ = ["Happening", "Schedule", "TimerWatcher", "Visits", "Watcher", "never_ends"]
 
 
 class Happening(NamedTuple):
@@ -54,6 +55,9 @@ class Watcher(Protocol):
     def next_due(self) -> int | None:
         """Return the stage's time at which the key in view must be looked at again."""
 
+    def never_ends(self, key: Any) -> None:
+        """Raise that the step has more and more to do for a key."""
+
 
 class Visits:
     """What is to be done in a key group because of the time, the earliest first.
@@ -64,6 +68,8 @@ class Visits:
 
     def __init__(self, watchers: list[Watcher], scope: KeyScope, *, behind: bool) -> None:
         self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
+        self._watchers_by_number = dict(self._watchers)
+        self._done: Counter[bytes | None] = Counter()
         self._scope = scope
         self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
         self._happenings: dict[tuple[bytes | None, int, str], Happening] = {}
@@ -88,6 +94,9 @@ class Visits:
             key = key_bytes if is_key else None
             happening = self._happenings.pop((key, number, name))
             self._scope.bind(key)
+            self._done[key] += 1
+            if self._done[key] > _TOO_MANY:
+                happening = happening._replace(run=self._watchers_by_number[number].never_ends)
             yield key, happening
             if self._scope.has_timers():
                 self.look(key)
@@ -224,11 +233,14 @@ class TimerWatcher:
             fired = 0
             while scope.has_timers() and (due := self._due_at(timestamp - lateness_ms)):
                 if fired == _TOO_MANY:
-                    raise StepFailure(self._step, _never_ends(key))
+                    self.never_ends(key)
                 first = min(due, key=_moment)
                 origin.path = (path or b"") + fired.to_bytes(5, "big")
                 scope.timestamp = first.at
-                first.run(key)
+                try:
+                    first.run(key)
+                except StepFailure as failure:
+                    raise StepFailure(failure.step, failure.error, happening=first) from failure
                 fired += 1
             if fired:
                 origin.path = (path or b"") + fired.to_bytes(5, "big")
@@ -240,6 +252,9 @@ class TimerWatcher:
 
     def next_due(self) -> int | None:
         return min((at + self.delay_ms for _, at in self._own()), default=None)
+
+    def never_ends(self, key: Any) -> None:
+        raise never_ends(self._step, key)
 
     def _runner(self, name: str, at: int) -> Callable[[Any], None]:
         on_timer, state = self._step.on_timer, self._state
@@ -267,8 +282,10 @@ def _moment(happening: Happening) -> tuple[int, str]:
     return happening.at, happening.name
 
 
-def _never_ends(key: Any) -> MillpondError:
-    return MillpondError(
-        f"{_TOO_MANY} timers of key {shown(key)} fired before one record.\n"
+def never_ends(step: Step, key: Any) -> StepFailure:
+    """Return that a step does one thing after the other for a key, all at one moment."""
+    error = MillpondError(
+        f"{_TOO_MANY} timers of key {shown(key)} fired at one go.\n"
         "Fix: a timer that sets itself again must choose a later moment."
     )
+    return StepFailure(step, error)

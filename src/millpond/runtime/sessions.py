@@ -72,7 +72,9 @@ class Sessions(WindowLogic):
             for _, timestamp, value in kept:
                 states = self.totals.add(states, value, timestamp)
             kept = states
-        return self.result(start, last, kept)
+        # A session may have begun long ago: what follows it tells the time by its end.
+        _, result = self.result(start, last, kept)
+        return last, result
 
     def _load(self, timestamp: int = 0) -> tuple[int, int, list[Open]]:
         return self.state.get("", (timestamp, 0, []))  # type: ignore[no-any-return]

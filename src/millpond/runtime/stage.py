@@ -27,7 +27,7 @@ from millpond.connectors.topic import TimestampType
 from millpond.errors import Failure, FutureTimestampError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Edge, Plan, Stage
-from millpond.record import NOWHERE, Origin, current_origin
+from millpond.record import NOWHERE, MessageContext, Origin, current_origin
 from millpond.runtime.batch import (
     BEFORE,
     BEHIND,
@@ -139,6 +139,7 @@ class StageRunner:
         }
         self._emitters = [*self._edges.values(), *self._outputs.values()]
         self._dead = DeadLetters()
+        self._failed_timers = 0
         self._metadata = needs_metadata(plan, stage)
         self._needs_time = self._metadata or bool(self._combiners)
         composer = Composer(
@@ -343,6 +344,8 @@ class StageRunner:
         for window in self._windows:
             late[window.late_rows] = True
         late &= ~dead
+        timers, self._failed_timers = self._failed_timers, 0
+        counts.add(timers, 0, 0, np.ones(timers, bool))
         counts.add(entered.num_rows, int((seen & ~late & ~dead).sum()), int(late.sum()), dead)
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
@@ -436,6 +439,8 @@ class StageRunner:
                 push(value, key, timestamp, headers)
             except StepFailure as failure:
                 verdict = self._failed(failure, marks, entered, entry)
+                while isinstance(verdict, StepFailure):  # a timer's: the record is still to come
+                    verdict = self._push_again(verdict, marks, entered, entry, raw, timestamp)
                 if isinstance(verdict, Failure):
                     yield verdict
                     return
@@ -554,9 +559,11 @@ class StageRunner:
 
     def _failure(self, failure: StepFailure, entered: pa.RecordBatch, entry: Entry) -> Failure:
         context = self._origin.context()
-        offset = context.offset
-        if context.partition == NOWHERE:
-            offset = entered.column("timestamp")[self._origin.index].as_py()
+        if failure.happening is not None:
+            context = MessageContext("", NOWHERE, failure.happening.at)
+        elif context.partition == NOWHERE:
+            moment = entered.column("timestamp")[self._origin.index].as_py()
+            context = MessageContext("", NOWHERE, moment)
         key = entered.column("key")[self._origin.index].as_py()
         if key is not None and not entry.is_raw_key:
             key = entry.decode_key(key)
@@ -573,7 +580,7 @@ class StageRunner:
             call_site=str(step.call_site),
             topic=context.topic,
             partition=context.partition,
-            offset=offset,
+            offset=context.offset,
             key=shown(key),
             error=_error_text(error),
             traceback="".join(_users_part(frames)),
@@ -588,20 +595,44 @@ class StageRunner:
             error = better
         return StepFailure(entry.read, error)
 
+    def _push_again(
+        self,
+        failure: StepFailure,
+        marks: list[int],
+        entered: pa.RecordBatch,
+        entry: Entry,
+        raw: bytes | None,
+        timestamp: int,
+    ) -> list[int] | Failure | StepFailure:
+        """Push a record once more, when a timer that failed before it is out of the way."""
+        failure.happening.drop()
+        self._scope.keep()
+        self._scope.timestamp = timestamp
+        row = self._origin.index
+        key = entered.column("key")[row].as_py()
+        headers = None
+        if "headers" in entered.schema.names:
+            headers = decode_headers(entered.column("headers")[row].as_py())
+        if "path" in entered.schema.names:
+            self._origin.path = entered.column("path")[row].as_py()
+        try:
+            value = None if raw is None else entry.decode_value(raw)
+            entry.push(value, None if key is None else entry.decode_key(key), timestamp, headers)
+        except StepFailure as again:
+            return self._failed(again, marks, entered, entry)  # type: ignore[no-any-return]
+        return []
+
     def _failed(
         self, failure: StepFailure, marks: list[int], entered: pa.RecordBatch, entry: Entry
-    ) -> list[int] | Failure:
-        """Undo what a record did; return the records put aside, or what ends the run."""
+    ) -> Any:
+        """Undo what a record did; return the records put aside, or what ends the run.
+
+        A timer that failed before a record is put aside by itself; its failure is returned.
+        """
         rows = list(failure.rows) or [self._origin.index]
         self._origin.index = rows[0]
         is_future = isinstance(failure.error, FutureTimestampError)
-        if self._undo:
-            self._scope.undo()
-            self._origin.path = None
-            for emitter, mark in zip(self._emitters, marks, strict=True):
-                emitter.cut_to(mark)
-            for finisher in self._finishers:
-                finisher.forget(rows[0])
+        self._take_back(rows[0], marks)
         if is_future:
             self._put_aside(rows, failure, entered, entry)
             return rows
@@ -612,20 +643,35 @@ class StageRunner:
             try:
                 logger = logging.getLogger("millpond")
                 if callback(failure.error, self._origin.context(), logger):
-                    return []
+                    return failure if failure.happening else []
             except Exception as error:
                 return self._failure(StepFailure(failure.step, error), entered, entry)
         if self._settings.on_error == "stop":
             return self._failure(failure, entered, entry)
         self._put_aside(rows, failure, entered, entry)
+        if failure.happening:
+            self._failed_timers += 1
+            return failure
         return rows
+
+    def _take_back(self, row: int, marks: list[int]) -> None:
+        """Undo what a record has done in state and outputs."""
+        if not self._undo:
+            return
+        self._scope.undo()
+        self._origin.path = None
+        for emitter, mark in zip(self._emitters, marks, strict=True):
+            emitter.cut_to(mark)
+        for finisher in self._finishers:
+            finisher.forget(row)
 
     def _put_aside(
         self, rows: list[int], failure: StepFailure, entered: pa.RecordBatch, entry: Entry
     ) -> None:
         for row in rows:
             self._origin.index = row
-            self._dead.add(row, entered, entry, self._failure(failure, entered, entry))
+            facts = self._failure(failure, entered, entry)
+            self._dead.add(row, entered, entry, facts, is_record=failure.happening is None)
 
 
 class _Always(list[int]):

@@ -14,7 +14,7 @@ from typing import Any
 
 from millpond.record import Origin
 from millpond.runtime.emit import Push, StepFailure
-from millpond.runtime.schedule import Happening
+from millpond.runtime.schedule import Happening, never_ends
 from millpond.runtime.totals import Totals
 from millpond.state.view import KeyScope, State, StepClock
 from millpond.steps.kinds import Window
@@ -25,7 +25,7 @@ __all__ = ["TimeWindows", "WindowLogic", "starts_of"]
 logger = logging.getLogger("millpond")
 
 Result = tuple[int, dict[str, Any]]
-"""A window's start and its result."""
+"""The timestamp of a result, which is the window's start, and the result."""
 
 
 class WindowLogic:
@@ -132,6 +132,9 @@ class WindowLogic:
 
     def next_due(self) -> int | None:
         return None
+
+    def never_ends(self, key: Any) -> None:
+        raise never_ends(self.step, key)
 
     def remind(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""

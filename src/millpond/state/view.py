@@ -301,6 +301,8 @@ class State:
             value = self._expiring(name, value, ttl)
         scope = self._scope
         place = scope.place
+        if scope.pages.agendas and ttl is _UNSET and self._ttl_ms is None:
+            self._forget_expired(name)
         if place.entry is None or scope.journal is not None:
             scope.put(name, value)
         else:  # the common case of `put`, without the call
@@ -446,13 +448,18 @@ class State:
         expires = self._scope.expiry(value)
         return expires is not None and expires <= self._scope.timestamp
 
-    def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
-        """Return the stored form of a value that is seen for a while only."""
+    def _forget_expired(self, name: str | bytes) -> int | None:
+        """Forget what has expired as if it had been swept; return when what is there expires."""
         scope = self._scope
         before = None if scope.place.entry is None else scope.place.entry.get(name)
-        old = scope.expiry(before) if type(before) is Ext else None
-        if old is not None and old <= scope.timestamp:
-            scope.remove(name)  # as if it had been swept: what is set now is new
+        expires = scope.expiry(before) if type(before) is Ext else None
+        if expires is not None and expires <= scope.timestamp:
+            scope.remove(name)
+        return expires
+
+    def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
+        """Return the stored form of a value that is seen for a while only."""
+        old = self._forget_expired(name)
         ttl_ms = self._ttl_ms if ttl is _UNSET else ttl
         if ttl_ms is None:
             return value
