@@ -268,6 +268,7 @@ class LocalEngine:
                 for part in table.combine_chunks().to_batches():
                     records = entered(part, number, 0, self._offsets[name])
                     yield from run_source(runner, number, records, tick.clock)
+        yield from runner.drain()
 
     def _table(self, name: str, items: list[Any]) -> pa.Table:
         settings = self._graph.sources[name]

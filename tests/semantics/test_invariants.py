@@ -240,6 +240,7 @@ def group_rows(plan, values, shuffle, groups=4):
     for number, value in enumerate(values):
         (part,) = source.table([value], 0).combine_chunks().to_batches()
         rows += run_source(zero, 0, entered(part, 0, number, 0), Clock(1))
+    rows += zero.drain()
     stores = {}
     for layer in range(1, plan.layers + 1):
         scopes = {stage.scope: stage for stage in plan.stages if stage.layer == layer}

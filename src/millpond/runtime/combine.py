@@ -6,7 +6,7 @@ states of their aggregates. What is late for a window is told of by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ Place = tuple[str | bytes | None, int | None]
 """A key, and the start of a window."""
 
 Part = tuple[list[Any], list[int], list[int]]
-"""What is kept, the timestamps and the places of the records that belong together."""
+"""What is kept, the timestamps and the numbers of the records that belong together."""
 
 
 class _Kept:
@@ -98,7 +98,7 @@ def _field(step: Aggregate | Window, value: Any, name: str) -> Any:
 
 
 class Combiner:
-    """Gathers the records that leave by one edge, by key and window."""
+    """Gathers the records that leave a task by one edge, by key and window."""
 
     def __init__(
         self,
@@ -112,16 +112,28 @@ class Combiner:
         self._clock = clock
         self._write_key = write_key
         self._kept = _Kept(step)
-        self.keys: list[bytes | None] = []
-        """The keys of the records that entered, where they are passed on as they came."""
+        self._keys: list[bytes | None] = []
+        """The keys of the records in hand, where they are passed on as they came."""
+        self._entered: list[pa.RecordBatch] = []
+        self._first = 0
+        """The number of the first record in hand: records are numbered through a task."""
+        self._taken: list[int] = []
+        """The records in hand that were taken."""
         self._parts: dict[Place, Part] = {}
         self._late: list[tuple[Any, list[int], Any, int, bool, int]] = []
-        """Records that missed a window: key, windows, value, timestamp, missed all?, place."""
-        self._ready: list[tuple[Any, bytes, int, int]] = []
-        """The rows to send: key, value, timestamp, place."""
+        """Records that missed a window: key, windows, value, timestamp, missed all?, number."""
 
-    def __len__(self) -> int:
-        return len(self._ready)
+    def begin(self, entered: pa.RecordBatch) -> None:
+        """Take the records of a batch from here on."""
+        self._first = sum(batch.num_rows for batch in self._entered)
+        self._entered.append(entered.select(["key", "timestamp", "source", "partition", "offset"]))
+        if self._write_key is None:
+            self._keys = entered.column("key").to_pylist()
+
+    def taken(self) -> list[int]:
+        """Return the records of the batch that were taken, and begin anew."""
+        taken, self._taken = self._taken, []
+        return taken
 
     def push(self) -> Push:
         """Return the function that takes a record."""
@@ -132,64 +144,69 @@ class Combiner:
         return self._total_push()
 
     def _total_push(self) -> Push:
-        origin, key_of, parts = self._origin, self._key_reader(), self._parts
-        by_text = self._write_key is not None
-
-        pick = self._kept.picker()
+        put = self._putter()
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            place = (key if by_text and type(key) is str else key_of(value, key), None)
-            part = parts.get(place) or parts.setdefault(place, ([], [], []))
-            part[0].append(pick(value))
-            part[1].append(timestamp)
-            part[2].append(origin.index)
+            put(value, key, None, timestamp)
 
         return push
 
     def _window_push(self, kind: TimeWindow) -> Push:
-        origin, key_of, parts = self._origin, self._key_reader(), self._parts
-        by_text = self._write_key is not None
-        clock, late = self._clock, self._late
+        put, clock, late, key_of = self._putter(), self._clock, self._late, self._key_reader()
         duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
         starts_at = starts_of(kind)
 
-        pick = self._kept.picker()
-
-        def put(place: Place, value: Any, timestamp: int) -> None:
-            part = parts.get(place) or parts.setdefault(place, ([], [], []))
-            part[0].append(pick(value))
-            part[1].append(timestamp)
-            part[2].append(origin.index)
-
         def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             start = timestamp - timestamp % duration
-            known = key if by_text and type(key) is str else key_of(value, key)
             if start + length > clock.late_mark:
-                put((known, start), value, timestamp)
+                put(value, key, start, timestamp)
             else:
-                late.append((known, [start], value, timestamp, True, origin.index))
+                late.append((key_of(value, key), [start], value, timestamp, True, self._number()))
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            known = key if by_text and type(key) is str else key_of(value, key)
             missed = []
             starts = starts_at(timestamp)
             for start in starts:
                 if start + length > clock.late_mark:
-                    put((known, start), value, timestamp)
+                    put(value, key, start, timestamp)
                 else:
                     missed.append(start)
             if missed:
                 is_lost = len(missed) == len(starts)
-                late.append((known, missed, value, timestamp, is_lost, origin.index))
+                known = key_of(value, key)
+                late.append((known, missed, value, timestamp, is_lost, self._number()))
 
         return push_tumbling if kind.step_ms == duration else push
 
-    def _key_reader(self) -> WriteKey:
+    def _number(self) -> int:
+        self._taken.append(self._origin.index)
+        return self._first + self._origin.index
+
+    def _putter(self) -> Callable[[Any, Any, int | None, int], None]:
+        """Return what puts a record to those of its key and window."""
+        origin, key_of, parts = self._origin, self._key_reader(), self._parts
+        pick = self._kept.picker()
+
+        def put(value: Any, key: Any, start: int | None, timestamp: int) -> None:
+            place = (key_of(value, key), start)
+            part = parts.get(place) or parts.setdefault(place, ([], [], []))
+            part[0].append(pick(value))
+            part[1].append(timestamp)
+            index = origin.index
+            part[2].append(self._first + index)
+            self._taken.append(index)
+
+        return put
+
+    def _key_reader(self) -> Callable[[Any, Any], str | bytes | None]:
+        """Return what gives the key of a record; text as it is, which saves the encoding."""
         write_key, origin = self._write_key, self._origin
         if write_key is None:
-            return lambda value, key: self.keys[origin.index]
+            return lambda value, key: self._keys[origin.index]
 
-        def key_of(value: Any, key: Any) -> bytes | None:
+        def key_of(value: Any, key: Any) -> str | bytes | None:
+            if type(key) is str:
+                return key
             try:
                 return write_key(value, key)
             except Exception as error:
@@ -197,40 +214,42 @@ class Combiner:
 
         return key_of
 
-    def forget(self, index: int) -> None:
-        """Nothing is gathered where failed records are let go."""
+    def drain(self) -> pa.RecordBatch | None:
+        """Return a row for each key and window, and begin anew.
 
-    def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Yield what makes the states of all that was gathered."""
-        if self._parts or self._late:
-            yield 0, self._make
-
-    def _make(self) -> None:
+        Raises:
+            StepFailure: with the number of the record on which an aggregation failed.
+        """
         rows = [
             (key, self._encoded(start, part), max(part[1]), part[2][0])
             for (key, start), part in self._parts.items()
         ]
         # A late record is told of by itself: the windows that it missed, and whether all of them.
         rows += [
-            (key, inflight.encode((None, (starts, value, is_lost))), timestamp, row)
-            for key, starts, value, timestamp, is_lost, row in self._late
+            (key, inflight.encode((None, (starts, value, is_lost))), timestamp, number)
+            for key, starts, value, timestamp, is_lost, number in self._late
         ]
-        self._ready = rows
-
-    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
-        """Return a row for each key and window, and the records in them, and begin anew."""
-        taken = [row for _, _, rows in self._parts.values() for row in rows]
-        taken += [row for *_, row in self._late]
-        keys, values, timestamps, rows = zip(*self._ready, strict=True)
+        entered = self._entered
         self.clear()
-        places = entered.select(["source", "partition", "offset"])
+        if not rows:
+            return None
+        keys, values, timestamps, numbers = zip(*rows, strict=True)
+        places = pa.Table.from_batches(entered).take(pa.array(numbers, pa.int64()))
         columns = [
             pa.array([self._bytes_of(key) for key in keys], pa.binary()),
             pa.array(values, pa.binary()),
             pa.array(timestamps, pa.int64()),
-            *places.take(pa.array(rows, pa.int64())).columns,
+            *(places.column(name).combine_chunks() for name in ("source", "partition", "offset")),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=records_schema(0)), taken
+        return pa.RecordBatch.from_arrays(columns, schema=records_schema(0))
+
+    def locate(self, number: int) -> tuple[pa.RecordBatch, int]:
+        """Return the batch and the place in it of a record."""
+        for batch in self._entered:
+            if number < batch.num_rows:
+                break
+            number -= batch.num_rows
+        return batch, number
 
     def _bytes_of(self, key: str | bytes | None) -> bytes | None:
         """Return a key as it moves: keys of text are gathered as they are, to save the time."""
@@ -264,4 +283,4 @@ class Combiner:
         """Forget what was gathered."""
         self._parts.clear()
         self._late.clear()
-        self._ready = []
+        self._entered, self._first, self._taken = [], 0, []

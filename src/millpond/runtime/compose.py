@@ -45,7 +45,7 @@ from millpond.steps.kinds import (
 )
 from millpond.windows import Counted, Session, Sliding, TimeWindow
 
-__all__ = ["Composer", "Finisher", "checked_timestamp", "clocked", "fan_out"]
+__all__ = ["Composer", "checked_timestamp", "clocked", "fan_out"]
 
 
 class Composer:

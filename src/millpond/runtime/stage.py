@@ -11,7 +11,7 @@ import logging
 import marshal
 import pickle
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from millpond.runtime.batch import (
 )
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
-from millpond.runtime.compose import Composer, Finisher, checked_timestamp, clocked, fan_out
+from millpond.runtime.compose import Composer, checked_timestamp, clocked, fan_out
 from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
 from millpond.runtime.schedule import Schedule
@@ -153,7 +153,7 @@ class StageRunner:
         )
         self.entries = self._make_entries(composer)
         self._windows = composer.windows
-        self._finishers = [*composer.finishers, *self._combiners.values()]
+        self._finishers = composer.finishers
 
     def _guards_within(self) -> bool:
         """Tell whether a record may be put aside, as of the future, when it has done something."""
@@ -309,6 +309,22 @@ class StageRunner:
             counts.keys = (self.stage.scope, group, pages.keys, pages.bytes, due)
         yield self._report_row(counts, clock)
 
+    def drain(self) -> Iterator[Row]:
+        """Yield what was kept back until the end of a task: records brought together."""
+        for edge, combiner in self._combiners.items():
+            try:
+                batch = combiner.drain()
+            except StepFailure as failure:
+                entered, row = combiner.locate(failure.rows[0])
+                self._locate(entered)
+                self._origin.index = row
+                entry = self.entries[self._origin.sources[row]]
+                yield self._give_up(self._failure(failure, entered, entry), Counts())
+                return
+            if batch is not None:
+                scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
+                yield from edge_rows(batch, scope, edge.number, 0, groups, self._clock)
+
     def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:
         if pages is not None and self._settings.keeps_clock:
             if clock is None and pages.clock:
@@ -332,7 +348,7 @@ class StageRunner:
         for window in self._windows:
             window.late_rows.clear()
         for combiner in self._combiners.values():
-            combiner.keys = entered.column("key").to_pylist()
+            combiner.begin(entered)
         seen, dead = np.zeros((2, entered.num_rows), bool)
         for failed in self._loop(entered, entries, pages):
             if isinstance(failed, Failure):
@@ -374,10 +390,6 @@ class StageRunner:
         self._origin.path = None
         if keys:
             batch = moments_batch(keys, moments, place)
-            for failed in self._finish(self._combiners.values(), batch, entry):
-                if isinstance(failed, Failure):
-                    yield self._give_up(failed, counts)
-                    return
             yield from self._flush(batch, np.zeros(len(keys), bool), counts)
         self._schedule.settle(visits.looked_at)
         self._scope.keep()
@@ -452,18 +464,16 @@ class StageRunner:
                 if fresh_bytes > _CHUNK_BYTES:
                     yield dead
                     dead, fresh_bytes = [], 0
-        for failed in self._finish(self._finishers, entered, entry):
+        for failed in self._finish(entered, entry):
             if isinstance(failed, Failure):
                 yield failed
                 return
             dead += failed
         yield dead
 
-    def _finish(
-        self, finishers: Iterable[Finisher], entered: pa.RecordBatch, entry: Entry
-    ) -> Iterator[list[int] | Failure]:
+    def _finish(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
         """Let steps do what they do once a batch."""
-        for finisher in finishers:
+        for finisher in self._finishers:
             for index, call in finisher.finish():
                 self._origin.index = index
                 marks = [len(emitter) for emitter in self._emitters]
@@ -514,12 +524,8 @@ class StageRunner:
                 batch, columns = emitter.take(entered)
                 scope = self.plan.stages[edge.target].scope
                 yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
-        for edge, combiner in self._combiners.items():
-            if len(combiner):
-                batch, rows = combiner.take(entered)
-                seen[rows] = True
-                scope = self.plan.stages[edge.target].scope
-                yield from edge_rows(batch, scope, edge.number, 0, groups, self._clock)
+        for combiner in self._combiners.values():
+            seen[combiner.taken()] = True
         for output, emitter in self._outputs.items():
             if len(emitter):
                 seen[emitter.rows] = True

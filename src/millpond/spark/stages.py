@@ -30,7 +30,7 @@ _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 _ROWS_PER_MESSAGE = 64
 
 # Records of one range that a stage holds at a time.
-_SLICE = 250_000
+_SLICE = 100_000
 
 
 def read_stage(
@@ -53,6 +53,7 @@ def read_stage(
                     place = (numbers[source], partition, start, end)
                     reader, clock = readers[names[source]], Clock.decode(told)
                     yield from _read_range(runner, reader, *place, clock)
+            yield from runner.drain()
 
         yield from _messages(rows(), groups_back)
 
@@ -103,6 +104,7 @@ def rows_stage(
                 records = entered(segment, number, task, position)
                 yield from run_source(runner, number, records, clock)
                 position += segment.num_rows
+            yield from runner.drain()
 
         yield from _messages(rows(), back)
 
