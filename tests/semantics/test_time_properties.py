@@ -54,6 +54,7 @@ cuts = st.one_of(
 groups = st.sampled_from([1, 3, 8])
 crashes = st.lists(st.integers(0, 30), max_size=3)
 modes = st.sampled_from(["stop", "dead-letter"])  # with "stop", records may be combined
+sizes = st.sampled_from([5, 8, 3, 13, 2, 20, 1])
 scales = st.sampled_from([1, 700, 10**7])  # hints lie in one bucket of the agenda, or in many
 
 
@@ -346,8 +347,8 @@ class Case(NamedTuple):
 def cases(draw):
     """Any disorder."""
     scale = draw(scales)
-    size = draw(st.sampled_from([1, 2, 3, 5, 8, 13, 20]))
-    step = draw(st.integers(max(1, size // 5), size))
+    size = draw(sizes)
+    step = max(1, size // draw(st.sampled_from([2, 3, 5, 1])))
     records = draw(streams(scale=scale))
     grace, lateness = (draw(st.sampled_from([0, 0, 0, 2, 5, 20])) * scale for _ in range(2))
     run = {"batches": draw(cuts), "groups": draw(groups), "on_error": draw(modes)}
@@ -383,8 +384,8 @@ def test_a_final_result_is_that_of_all_on_time_records_and_the_others_are_late(k
 def test_with_bounded_disorder_nothing_is_late_and_every_cut_gives_the_full_result(
     kind, data, places
 ):
-    scale, size = data.draw(scales), data.draw(st.sampled_from([1, 2, 3, 5, 8, 13, 20]))
-    step = data.draw(st.integers(max(1, size // 5), size))
+    scale, size = data.draw(scales), data.draw(sizes)
+    step = max(1, size // data.draw(st.sampled_from([2, 3, 5, 1])))
     lateness = data.draw(st.sampled_from([0, 0, 3, 10, 40])) * scale
     records = disordered(data.draw, data.draw(streams(scale=scale)), lateness)
     grace = data.draw(st.sampled_from([0, 0, 5])) * scale
@@ -557,6 +558,26 @@ def test_windows_that_close_by_the_key_give_the_same_for_every_cut(kind, case, p
     assert sum(report.late for report in run.reports) == lost
 
 
+@quick(25)
+@given(case=cases(), places=crashes)
+def test_current_results_by_key_grow_with_each_on_time_record(case, places):
+    window = windowed(frame(), "hopping", case.size, case.step, case.grace)
+    sdf = window.agg(**aggregations()).current("key")
+    found = watched(sdf)
+
+    run_local(sdf, case.items(places), **case.run)
+
+    expected, contents, latest = [], defaultdict(list), {}
+    for r in case.records:
+        latest[r.key] = max(r.at, latest.get(r.key, r.at))
+        for start in sorted(starts_at(r.at, case.size, case.step)):
+            if start + case.size + case.grace > latest[r.key]:
+                contents[r.key, start].append(r)
+                result = {"start": start, "end": start + case.size}
+                expected.append((r.key, start, {**result, **told(contents[r.key, start])}))
+    assert [row[1:] for row in found] == expected
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @quick(10)
 @given(case=cases())
@@ -721,6 +742,19 @@ def corrected(case, horizon, ticks, last):
     return given_, late
 
 
+@pytest.mark.parametrize(("mark", "is_late"), [(24, False), (25, True)])
+def test_the_horizon_of_corrections_ends_behind_the_grace(mark, is_late):
+    sdf = frame()
+    window = sdf.tumbling_window(10, grace_ms=5, corrections_ms=10).agg(n=Count())
+    finals, late = watched(window.final()), watched(window.late())
+
+    run_local(sdf, [("k", 1, 0), ("other", 1, mark), ("k", 1, 9)], batches=1)
+
+    results = [(value["revision"], value["n"]) for _, key, _, value in finals if key == "k"]
+    assert results == ([(0, 1)] if is_late else [(0, 1), (1, 2)])
+    assert [key for _, key, _, _ in late] == ["k"] * is_late
+
+
 @quick(20)
 @given(case=cases())
 def test_the_last_revision_is_the_full_result_if_the_horizon_is_long_enough(case):
@@ -835,6 +869,31 @@ def without_order(value):
     return {**value, "ids": sorted(map(repr, value["ids"]))}
 
 
+@quick(20)
+@given(stream=bounded(), cut=cuts, is_moved=st.booleans())
+def test_nothing_is_late_for_the_third_of_three_windows(stream, cut, is_moved):
+    lateness, records = stream
+    sdf = frame().watermark(lateness)
+    last = sdf
+    for name, size in (("one", 3), ("two", 6), ("three", 12)):
+        counted = Count() if name == "one" else Sum("n")
+        window = last.tumbling_window(size, name=name).agg(n=counted)
+        last, late = window.final(), window.late()
+        if is_moved and name == "two":
+            last = last.group_by(lambda value: value["n"] % 2, name="parity")
+    found, lates = watched(last), watched(late)
+    items = [r.item for r in records] + [("far", {"i": 0}, 10**6 * n) for n in (1, 2, 3, 4)]
+
+    run_local(sdf, items, batches=cut)
+
+    assert lates == []
+    expected = Counter(r.at // 12 * 12 for r in records)
+    given_ = Counter()
+    for _, _, start, value in found:
+        given_[start] += value["n"] if start < 10**5 else 0
+    assert +given_ == expected
+
+
 @pytest.mark.parametrize("cut", [[], 1])
 def test_a_long_session_is_not_late_for_a_window_behind_it(cut):
     sdf = frame()
@@ -915,6 +974,56 @@ def test_totals_behind_a_stateful_step_are_the_same_whether_combined_or_not(reco
         mode: [(batch, key, value) for batch, key, _, value in rows] for mode, rows in found.items()
     }
     same(values["stop"], values["dead-letter"])
+
+
+CHOICES = {
+    "n": Count(),
+    "with_i": Count("i"),
+    "sum_i": Sum("i"),
+    "sum_f": Sum("f"),
+    "mean_i": Mean("i"),
+    "least": Min("f"),
+    "most": Max("i"),
+    "first": First("i"),
+    "last": Last(),
+    "early": Earliest("f"),
+    "recent": Latest("i"),
+    "all": Collect(),
+    "all_i": Collect("i"),
+    "kinds": CountDistinct("i"),
+    "whole": CountDistinct(),
+}
+
+
+@pytest.mark.parametrize("word", ["agg", "tumbling", "hopping"])
+@quick(40)
+@given(
+    records=streams(),
+    holes=st.sets(st.integers(0, 24)),
+    names=st.lists(st.sampled_from(list(CHOICES)), min_size=1, max_size=4, unique=True),
+    cut=cuts,
+    groups=groups,
+)
+def test_every_choice_of_aggregations_is_the_same_whether_combined_or_not(
+    word, records, holes, names, cut, groups
+):
+    chosen = {name: CHOICES[name] for name in names}
+    nothing = {"i": None, "f": None} if any(a.column for a in chosen.values()) else None
+    items = [(r.key, nothing if r.number in holes else r.value, r.at) for r in records]
+    found = {}
+    for mode in ("stop", "dead-letter"):
+        sdf = frame()
+        if word == "agg":
+            results, late = watched(sdf.agg(emit="batch", **chosen)), []
+        else:
+            window = windowed(sdf, word, 10, 4, 0).agg(**chosen)
+            results, late = watched(window.final()), watched(window.late())
+        run = run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
+        assert all(report.reconciles for report in run.reports)
+        found[mode] = (results, late)
+
+    for one, other in zip(found["stop"], found["dead-letter"], strict=True):
+        same(one, other)
 
 
 @quick(20)
