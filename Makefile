@@ -43,6 +43,7 @@ soak: setup java ## Kill a running program 25 times and compare with an undistur
 	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/spark/test_kill.py
 
 bench: setup java ## Measure, side by side with plain PySpark
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python benchmarks/side_by_side.py
 
 clean: ## Remove what was built

@@ -78,11 +78,22 @@ def growth(folder: Path) -> None:
     console.print(table)
 
 
+def expiry(folder: Path) -> None:
+    plot = HERE.parent / "docs" / "images" / "expiry.svg"
+    found = run("expiry.py", folder / "expiry", 1_000_000, plot)
+    table = Table("hours of events", "keys in state", "MB of pages", title="A TTL of one hour")
+    for sample in found["samples"][3::4]:
+        megabytes = sample["bytes"] / 1e6
+        table.add_row(f"{sample['hours']:.0f}", f"{sample['keys']:,}", f"{megabytes:.1f}")
+    console.print(table)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         throughput(Path(name))
         time_based(Path(name))
         growth(Path(name))
+        expiry(Path(name))
 
 
 if __name__ == "__main__":

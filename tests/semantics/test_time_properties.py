@@ -359,7 +359,7 @@ def cases(draw):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@quick(40)
+@quick(30)
 @given(case=cases(), places=crashes)
 def test_a_final_result_is_that_of_all_on_time_records_and_the_others_are_late(kind, case, places):
     sdf = frame().watermark(case.lateness)
@@ -475,7 +475,7 @@ def test_windows_of_the_key_none_and_of_the_empty_key_close_together(cut, tmp_pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@quick(20)
+@quick(15)
 @given(case=cases(), places=crashes)
 def test_current_results_grow_with_each_on_time_record(kind, case, places):
     window = windowed(frame().watermark(case.lateness), kind, case.size, case.step, case.grace)
@@ -593,7 +593,7 @@ def test_results_by_key_come_in_the_same_order_for_every_cut(kind, case):
 # --- sessions -------------------------------------------------------------------------------
 
 
-@quick(40)
+@quick(30)
 @given(records=streams(keys=["a", None]), gap=st.integers(1, 12), cut=cuts, places=crashes)
 @pytest.mark.parametrize("ordered", [False, True])
 def test_sessions_in_any_order_are_split_where_the_gap_is_too_long(
@@ -822,7 +822,7 @@ pairs_of_graces = st.tuples(*[st.sampled_from([0, 0, 4])] * 2)
 
 
 @pytest.mark.parametrize("inner", KINDS)
-@quick(20)
+@quick(12)
 @example(
     stream=(0, recs(("a", 1), ("a", 3), ("a", 5))),
     sizes=(2, 2),
@@ -996,7 +996,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("word", ["agg", "tumbling", "hopping"])
-@quick(40)
+@quick(25)
 @given(
     records=streams(),
     holes=st.sets(st.integers(0, 24)),
@@ -1119,7 +1119,7 @@ class Kept:
         }
 
 
-@quick(40)
+@quick(30)
 @given(
     data=st.data(),
     lateness=st.sampled_from([0, 3, 30]),
@@ -1416,7 +1416,7 @@ def timer_rows(steps=timer_operations, **sizes):
     return rows.map(lambda found: sorted(found, key=lambda row: row[1]))
 
 
-@quick(60)
+@quick(50)
 @given(rows=timer_rows(), cut=cuts, places=crashes, groups=groups, mode=modes)
 def test_timers_fire_once_at_their_time_and_in_order_whatever_the_cut(
     rows, cut, places, groups, mode
@@ -1468,7 +1468,7 @@ def test_a_timer_that_a_timer_set_goes_before_a_later_one():
     assert list(run) == ["start", "x", "first", "second", "third"]
 
 
-@quick(40)
+@quick(30)
 @given(data=st.data(), cut=cuts, places=crashes, groups=groups)
 def test_with_any_disorder_a_timer_fires_once_and_neither_too_early_nor_too_late(
     data, cut, places, groups
@@ -1764,7 +1764,7 @@ def test_a_record_from_the_future_leaves_nothing_but_a_dead_letter():
 
 
 @pytest.mark.parametrize("per_key", [False, True])
-@quick(40)
+@quick(25)
 @given(data=st.data(), within=st.sampled_from([None, 1, 10, 30]), cut=cuts, places=crashes)
 def test_of_records_that_are_the_same_the_first_goes_on(per_key, data, within, cut, places):
     lateness = data.draw(st.sampled_from([0, 5, 30]))
@@ -1865,7 +1865,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@quick(15)
+@quick(10)
 @example(records=recs(("a", 50), ("b", 0), ("c", 20)), cut=1, mode="stop")
 @given(records=streams(), cut=cuts, mode=modes)
 def test_one_runner_for_all_groups_and_batches_gives_what_fresh_ones_give(
@@ -1886,7 +1886,7 @@ def test_one_runner_for_all_groups_and_batches_gives_what_fresh_ones_give(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@quick(15)
+@quick(10)
 @example(records=recs(("a", 0), ("a", 0, 3)), cut=1)
 @given(records=streams(), cut=cuts)
 def test_a_record_that_fails_behind_a_branch_leaves_nothing_in_the_other(program, records, cut):
