@@ -191,7 +191,7 @@ class StateDirectory:
         manifest = self.load()
         if manifest is None:
             return
-        old = self.generation(manifest)
+        old, clock = self.generation(manifest), self.clock_file(manifest)
         # A source that this generation did not read keeps the place it had before.
         start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
         manifest.generation += 1
@@ -201,6 +201,7 @@ class StateDirectory:
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
             shutil.rmtree(self.sources, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+        clock.unlink(missing_ok=True)
 
 
 def _check_layers(manifest: Manifest, plan: Plan, group: str) -> None:

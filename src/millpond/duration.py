@@ -10,7 +10,7 @@ from typing import Any
 
 from millpond.errors import ConfigError, shown
 
-__all__ = ["Duration", "milliseconds", "moment", "span"]
+__all__ = ["Duration", "milliseconds", "moment", "span", "wait"]
 
 Duration = int | timedelta
 """Milliseconds, or a `timedelta`."""
@@ -20,6 +20,19 @@ Duration = int | timedelta
 _LONGEST = 40 * 365 * 24 * 3600 * 1000
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+# The longest wait for something late (milliseconds; one leap year).
+_LONGEST_WAIT = 366 * 24 * 3600 * 1000
+
+
+def wait(given: Any, what: str) -> int:
+    """Return how long to wait for late records, in milliseconds, checked."""
+    found = milliseconds(given, what, least=0)
+    if found > _LONGEST_WAIT:
+        msg = f"{what} is {shown(given)}, more than a year: nothing would ever close."
+        raise ConfigError(msg + f"\nFix: {what}=timedelta(hours=1).")
+    return found
 
 
 def milliseconds(given: Any, what: str, *, least: int = 1) -> int:

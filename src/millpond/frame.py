@@ -17,7 +17,7 @@ from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.sinks import as_sink
 from millpond.connectors.topic import Topic
-from millpond.duration import Duration, milliseconds
+from millpond.duration import Duration, milliseconds, wait
 from millpond.errors import ConfigError, MillpondError, shown
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
@@ -317,8 +317,8 @@ class StreamingDataFrame:
         kind = TimeWindow(
             duration,
             duration,
-            milliseconds(grace_ms, "grace_ms", least=0),
-            milliseconds(corrections_ms, "corrections_ms", least=0),
+            wait(grace_ms, "grace_ms"),
+            wait(corrections_ms, "corrections_ms"),
         )
         return self._window(kind, name, Callbacks(on_late, before_update, after_update))
 
@@ -345,8 +345,8 @@ class StreamingDataFrame:
         kind = TimeWindow(
             duration,
             step,
-            milliseconds(grace_ms, "grace_ms", least=0),
-            milliseconds(corrections_ms, "corrections_ms", least=0),
+            wait(grace_ms, "grace_ms"),
+            wait(corrections_ms, "corrections_ms"),
         )
         return self._window(kind, name, Callbacks(on_late, before_update, after_update))
 
@@ -359,7 +359,7 @@ class StreamingDataFrame:
     ) -> WindowDefinition:
         """For each record the window that ends with it, both ends included."""
         duration = milliseconds(duration_ms, "duration_ms")
-        kind = Sliding(duration, milliseconds(grace_ms, "grace_ms", least=0))
+        kind = Sliding(duration, wait(grace_ms, "grace_ms"))
         return self._window(kind, name, Callbacks(on_late))
 
     def session_window(
@@ -371,7 +371,7 @@ class StreamingDataFrame:
     ) -> WindowDefinition:
         """Records with no longer pause between them than the gap; `end` is the last of them."""
         gap = milliseconds(inactivity_gap_ms, "inactivity_gap_ms")
-        kind = Session(gap, milliseconds(grace_ms, "grace_ms", least=0))
+        kind = Session(gap, wait(grace_ms, "grace_ms"))
         return self._window(kind, name, Callbacks(on_late))
 
     def tumbling_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
@@ -830,7 +830,7 @@ def clocking(
 ) -> Clocking:
     """Return how time is told, checked."""
     return Clocking(
-        milliseconds(lateness, "lateness", least=0),
+        wait(lateness, "lateness"),
         None if max_future is None else milliseconds(max_future, "max_future", least=0),
         None if idle_after is None else milliseconds(idle_after, "idle_after"),
     )

@@ -5,8 +5,11 @@ Small programs, each of which once gave another result.
 
 from datetime import timedelta
 
+import pytest
+
 from millpond import Application, Count
-from millpond.testing import frame, run_local
+from millpond.errors import PlanError
+from millpond.testing import LocalEngine, frame, run_local
 
 HOUR = 3_600_000
 
@@ -58,3 +61,161 @@ def test_a_value_does_not_expire_by_the_clock_of_another_step():
 
     assert run_local(counts, records) == [1, 2, 3]
     assert run_local(counts, records, batches=1) == [1, 2, 3]
+
+
+# --- steps that stand together ----------------------------------------------------------------
+
+
+def ring_far_ahead(value, state):
+    state.set_timer("far", after=1_000_000)
+    return value
+
+
+def test_a_timer_that_waits_does_not_disturb_a_sliding_window():
+    sdf = frame().apply(ring_far_ahead, stateful=True, on_timer=lambda key, state, timer: None)
+    records = [("k", 1, 0), ("k", 1, 10), ("k", 1, 5_000), ("k", 1, 9_000)]
+
+    run = run_local(sdf.sliding_window(1_000).count().final(), records, batches=1)
+
+    assert [result["value"] for result in run] == [1, 2, 1]
+
+
+def merged(batch, state):
+    return batch.select(["user"])
+
+
+def test_state_behind_a_table_needs_a_key_of_its_own():
+    def tables():
+        return frame().group_by("user").update_state(merged, "t")
+
+    with pytest.raises(PlanError, match=r"update_state(.|\n)*Fix: give them their key first"):
+        LocalEngine(tables().apply(lambda value, state: value, stateful=True))
+
+    counted = tables().group_by("user").agg(n=Count())
+    assert run_local(counted, [{"user": "ann"}, {"user": "bob"}], groups=1) == [{"n": 1}, {"n": 1}]
+
+
+def test_a_row_of_a_table_that_fails_takes_no_other_along():
+    def refuse_bob(row):
+        if row["user"] == "bob":
+            raise ValueError("not bob")
+        return row["user"]
+
+    sdf = frame().group_by("user").update_state(merged, "t").apply(refuse_bob)
+    users = [{"user": name} for name in ("ann", "bob", "cy", "dan")]
+
+    run = run_local(sdf, users, groups=1, on_error="dead-letter")
+
+    assert sorted(run) == ["ann", "cy", "dan"]
+    assert len(run.dead_letters) == 1
+
+
+def fail(key, state, timer):
+    raise ValueError("no")
+
+
+def ring_soon(value, state):
+    state.set_timer("soon", after=100)
+    return value
+
+
+def test_a_timer_that_fails_behind_a_window_takes_no_window_along():
+    sdf = frame().tumbling_window(1_000).count().final()
+    sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
+    records = [("k", 1, t) for t in (0, 5_000, 9_000, 20_000)]
+
+    run = run_local(sdf, records, batches=1, on_error="dead-letter")
+
+    assert [result["start"] for result in run] == [0, 5_000, 9_000]
+    assert len(run.dead_letters) >= 2
+    assert all(report.reconciles for report in run.reports)
+
+
+def test_a_timer_that_fails_behind_totals_takes_no_total_along():
+    sdf = frame().agg(n=Count(), emit="batch")
+    sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
+    records = [("k", 1, t) for t in (0, 5_000, 9_000)]
+
+    run = run_local(sdf, records, batches=1, on_error="dead-letter")
+
+    assert list(run) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert all(report.reconciles for report in run.reports)
+
+
+def test_a_clock_that_stands_still_keeps_nothing_of_another_alive():
+    def keep(value, state):
+        state.set("v", value, ttl=1_000)
+
+    sdf = frame()
+    rare = sdf.filter(lambda value: value == "never").set_timestamp(lambda value, *_: 0)
+    rare.apply(lambda value, state: value, stateful=True)
+    kept = sdf.update(keep, stateful=True)
+    records = [(f"k{i}", i, i * 100) for i in range(300)]
+
+    run = run_local(kept, records, batches=30)
+
+    alive = [key for key in (f"k{i}" for i in range(300)) if run.state(key)]
+    assert len(alive) <= 41
+
+
+def test_each_branch_has_the_time_of_its_own_records():
+    seen = []
+
+    def look(value, state):
+        seen.append(state.timestamp)
+
+    sdf = frame()
+    sdf.set_timestamp(lambda value, key, timestamp, headers: timestamp + 1_000_000).update(
+        look, stateful=True
+    )
+    other = sdf.apply(lambda value, state: state.timestamp, stateful=True)
+
+    assert 5 in list(run_local(other, [("k", 1, 5)]))
+    assert seen == [1_000_005]
+
+
+def test_behind_a_window_the_time_is_that_of_its_result():
+    sdf = frame().tumbling_window(1_000).count().final()
+    times = sdf.apply(
+        lambda value, key, timestamp, headers, state: (timestamp, state.timestamp),
+        stateful=True,
+        metadata=True,
+    )
+
+    assert run_local(times, [("k", 1, 500), ("k", 1, 2_500)]) == [(0, 0)]
+
+
+# --- another program over the same state -------------------------------------------------------
+
+
+def windowed_with(steps):
+    sdf = frame()
+    if "extra" in steps:
+        sdf.apply(lambda value, state: value, stateful=True).filter(lambda value: False)
+    if "watermark" in steps:
+        sdf = sdf.watermark(0)
+    return sdf.tumbling_window(1_000).agg(n=Count()).final()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"extra", "watermark"}, {"watermark"}),
+        ({"watermark"}, {"extra", "watermark"}),
+        (set(), {"watermark"}),
+        ({"watermark"}, set()),
+    ],
+    ids=["one step less", "one step more", "a watermark more", "a watermark less"],
+)
+def test_a_window_that_another_program_opened_closes(first, second):
+    before = LocalEngine(windowed_with(first))
+    before.feed([("k", 1, 100), ("k", 1, 200)])
+    before.run()
+    after = LocalEngine(windowed_with(second))
+    after.stores = before.stores
+    after._keeper.is_sure = False
+    after._last = {"seq": 1}
+
+    after.feed([("k", 1, 300), ("other", 1, 5_000)])
+
+    assert {"start": 0, "end": 1_000, "n": 3} in list(after.run())

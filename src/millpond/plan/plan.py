@@ -101,13 +101,14 @@ class Plan:
             for window in windows
         )
 
-    def stage_of_scope(self, scope: str) -> Stage:
-        return next(stage for stage in self.stages if stage.scope == scope)
-
-    def stage_clocks(self, stage: Stage) -> list[tuple[int, ...]]:
-        """Return the points of each clock that a stage goes by."""
+    def stage_clocks(self, stage: Stage) -> dict[str, tuple[int, ...]]:
+        """Return the points of each clock that a stage goes by, under names that state can keep."""
         refs = (self.clocks[step].points for step in stage.steps if step.is_stateful)
-        return list(dict.fromkeys(refs))
+        return {self.clock_name(points): points for points in refs}
+
+    def clock_name(self, points: tuple[int, ...]) -> str:
+        """Return the name of the clock of some points."""
+        return "+".join(self.points[number].name for number in points)
 
     def settings(self) -> dict[str, dict[str, str]]:
         """Return, for each key scope, what its stores were made with."""

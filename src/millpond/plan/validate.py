@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond.errors import PlanError
 from millpond.plan.cut import scopes_of
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Map, Step
+from millpond.steps.kinds import Map, Step, UpdateState
 
 __all__ = ["check_graph"]
 
@@ -29,6 +29,25 @@ def check_graph(graph: Graph) -> None:
             )
             raise PlanError(msg)
     _check_timers(graph)
+    _check_tables(graph, scopes)
+
+
+def _check_tables(graph: Graph, scopes: dict[Step, Step]) -> None:
+    """Refuse state behind `update_state`: its rows have keys of their own and must move first."""
+    behind: dict[Step, Step] = {}
+    for step in graph.steps:
+        tables = [behind[p] for p in step.parents if p in behind and scopes[p] is scopes[step]]
+        if tables and step.is_stateful:
+            msg = (
+                f"{step.verb} ({step.call_site}) keeps state behind update_state "
+                f"({tables[0].call_site}), whose rows are not of the key in hand.\n"
+                "Fix: give them their key first: .group_by(...)."
+            )
+            raise PlanError(msg)
+        if isinstance(step, UpdateState):
+            behind[step] = step
+        elif tables:
+            behind[step] = tables[0]
 
 
 def _check_timers(graph: Graph) -> None:

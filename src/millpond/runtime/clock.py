@@ -65,8 +65,8 @@ class Clockwork:
     """What of a plan decides the time. Small: it is pickled to where sources are looked at."""
 
     points: tuple[PointSettings, ...]
-    stages: dict[str, list[tuple[int, ...]]]
-    """For each key scope, the points of each of its clocks."""
+    stages: dict[str, dict[str, tuple[int, ...]]]
+    """For each key scope its clocks, and the points of each."""
     groups: int
     tells_all: bool = False
     """Whether every group must be told each new time, because records come without it."""
@@ -124,8 +124,11 @@ class Timekeeper:
             name = self.work.points[number].name
             self.seen[name] = max(timestamp, self.seen.get(name, timestamp))
             self.arrived[name] = now
+        # Replaced, not changed: another thread may be looking at it.
+        known = {scope: dict(groups) for scope, groups in self.due.items()}
         for (scope, group), due in report.due.items():
-            self.due.setdefault(scope, {})[group] = due
+            known.setdefault(scope, {})[group] = due
+        self.due = known
         if not self.is_sure:
             told = (len(self.due.get(scope, {})) for scope in self.work.stages)
             self.is_sure = all(count == self.work.groups for count in told)
@@ -189,7 +192,7 @@ class Timekeeper:
             yield max(shows, default=None)
 
     def _woken(self, clock: Clock, last: dict[str, Any]) -> dict[str, list[int]]:
-        is_news = clock.seq == 1 or self._is_news(clock, last)
+        is_news = clock.seq == 1 or self._is_news(last)
         if not self.is_sure or (self.work.tells_all and is_news):
             return {scope: list(range(self.work.groups)) for scope in self.work.stages}
         woken: dict[str, list[int]] = {}
@@ -200,13 +203,19 @@ class Timekeeper:
                 woken[scope] = sorted(due)
         return woken
 
-    def _is_news(self, clock: Clock, last: dict[str, Any]) -> bool:
-        return {m for m in clock.marks if m is not None} != set(last.get("marks", {}).values())
+    def _is_news(self, last: dict[str, Any]) -> bool:
+        """Tell whether records have moved a clock; that of an idle stream moves all the time."""
+        marks = last.get("marks", {})
+        return any(
+            self.seen[point.name] - point.lateness_ms > marks.get(point.name, NEVER)
+            for point in self.work.points
+            if point.name in self.seen
+        )
 
     def clocks(self, scope: str, clock: Clock) -> dict[str, int]:
         """Return what each clock of a scope shows."""
-        named = enumerate(self.work.stages.get(scope, []))
-        return {WALL: clock.now, **{f"e{i}": clock.least(points) for i, points in named}}
+        named = self.work.stages.get(scope, {}).items()
+        return {WALL: clock.now, **{name: clock.least(points) for name, points in named}}
 
     def is_settled(self, now: int) -> bool:
         """Tell whether nothing is due, nor would be if every source stayed quiet from here on."""
@@ -245,4 +254,5 @@ class Timekeeper:
 
 
 def _is_due(moments: dict[str, int], shows: dict[str, int]) -> bool:
-    return any(moment <= shows.get(name, NEVER) for name, moment in moments.items())
+    # What waits for a clock that the program no longer has is looked at and waits for another.
+    return any(moment <= shows.get(name, moment) for name, moment in moments.items())

@@ -208,8 +208,9 @@ def clocked(point: ClockPoint, step: Step, schedule: Schedule, scope: KeyScope, 
                 raise StepFailure(step, too_far_ahead(timestamp, scope.now, ahead))
         elif timestamp > seen.get(number, _NEVER):
             seen[number] = timestamp
-        scope.timestamp = timestamp
+        before, scope.timestamp = scope.timestamp, timestamp
         give(value, key, timestamp, headers)
+        scope.timestamp = before
 
     return tell
 

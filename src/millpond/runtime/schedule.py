@@ -19,7 +19,7 @@ from millpond.plan.plan import Plan, Stage
 from millpond.record import Origin
 from millpond.runtime.clock import Clock
 from millpond.runtime.emit import Push, StepFailure
-from millpond.state.agenda import NEVER
+from millpond.state.agenda import NEVER, Agenda
 from millpond.state.layout import Pages
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
 from millpond.steps.kinds import Map, Step
@@ -76,9 +76,11 @@ class Visits:
         self.looked_at: list[tuple[str, bytes | None]] = []
         """The keys that must be settled afterwards, each by the clock it was looked at for."""
 
-    def look(self, key: bytes | None) -> None:
+    def look(self, key: bytes | None, *, timers_only: bool = False) -> None:
         """Add what is due for the key in view and not known yet."""
         for number, watcher in self._watchers:
+            if timers_only and not isinstance(watcher, TimerWatcher):
+                continue
             for happening in watcher.due():
                 place = (key, number, happening.name)
                 if place not in self._happenings:
@@ -98,8 +100,8 @@ class Visits:
             if self._done[key] > _TOO_MANY:
                 happening = happening._replace(run=self._watchers_by_number[number].never_ends)
             yield key, happening
-            if self._scope.has_timers():
-                self.look(key)
+            if self._scope.has_timers():  # it may have set one that is due
+                self.look(key, timers_only=True)
 
 
 class Schedule:
@@ -108,7 +110,7 @@ class Schedule:
     def __init__(self, plan: Plan, stage: Stage, scope: KeyScope) -> None:
         self._plan = plan
         self._scope = scope
-        self._points = plan.stage_clocks(stage)
+        self._names = plan.stage_clocks(stage)
         self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
         self.watchers: list[Watcher] = []
         self.shows: dict[str, int] = {}
@@ -119,8 +121,7 @@ class Schedule:
     def clock_of(self, step: Step) -> StepClock:
         """Return what tells a step the time."""
         ref = self._plan.clocks[step]
-        number = self._points.index(ref.points) if ref.points in self._points else 0
-        clock = StepClock(f"e{number}", ref.delay_ms)
+        clock = StepClock(self._plan.clock_name(ref.points), ref.delay_ms)
         self._clocks.append((clock, ref.points))
         return clock
 
@@ -133,7 +134,7 @@ class Schedule:
     def begin(self, clock: Clock) -> None:
         """Set every clock to the time of a batch."""
         self._scope.now = clock.now
-        self.shows = {f"e{i}": clock.least(points) for i, points in enumerate(self._points)}
+        self.shows = {name: clock.least(points) for name, points in self._names.items()}
         self.shows[WALL] = clock.now
         for step_clock, points in self._clocks:
             delay = step_clock.delay_ms
@@ -145,6 +146,9 @@ class Schedule:
     def visits(self, pages: Pages, *, behind: bool) -> Visits:
         """Return what is due in a group."""
         visits = Visits(self.watchers, self._scope, behind=behind)
+        for name, agenda in list(pages.agendas.items()):
+            if name not in self.shows:
+                self._adopt(name, agenda)
         for name, shows in self.shows.items():
             if name not in pages.agendas:
                 continue
@@ -154,6 +158,13 @@ class Schedule:
                     visits.looked_at.append((name, key))
                     visits.look(key)
         return visits
+
+    def _adopt(self, name: str, agenda: Agenda) -> None:
+        """Let keys that wait for a clock which the program no longer has wait for those it has."""
+        for due, key in agenda.take_due(2**63):
+            self._scope.bind(key)
+            if self._scope.take_hint(due, name):
+                self.settle([(other, key) for other in self.shows])
 
     def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
         """Sweep the keys that were looked at and note when they are to be looked at again."""
@@ -167,11 +178,18 @@ class Schedule:
                 self._scope.remind(min(following), name)
 
     def _sweep(self, name: str) -> int | None:
-        """Remove what has expired by every clock of the stage; return when to look again."""
-        delay = max((clock.delay_ms for clock, _ in self._clocks), default=0)
-        least = min(shows for other, shows in self.shows.items() if other != WALL)
-        expires = self._scope.sweep(least - delay)
-        return None if expires is None else max(expires + delay, self.shows[name] + 1)
+        """Remove what has expired for the steps that keep it; return when to look again."""
+        moments = []
+        every = [clock for clock, _ in self._clocks]
+        for stored, expires, tag in self._scope.expiring():
+            # Where the program no longer has the clock, all that it has must have passed.
+            clocks = [clock for clock in every if clock.tag == tag] or every
+            if all(expires <= clock.watermark for clock in clocks):
+                self._scope.drop(stored)
+            elif any(clock.name == name for clock in clocks):
+                delay = max(clock.delay_ms for clock in clocks)
+                moments.append(max(expires + delay, self.shows[name] + 1))
+        return min(moments, default=None)
 
     def next_due(self, pages: Pages) -> dict[str, int]:
         """Return the next moment of each clock at which a group has something to do."""

@@ -97,6 +97,8 @@ class SlidingWindows(WindowLogic):
             )
             for end in over
         ]
+        if not bisect_left(items, watermark - grace - self._kind.duration_ms, key=_time):
+            return closing
         # Behind the last of them, the records that no window needs any more go ("~" sorts behind
         # every number).
         cleaning = Happening(watermark, "~", lambda key: self._clean(), self._clean)

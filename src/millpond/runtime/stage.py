@@ -13,6 +13,7 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import repeat
 from typing import Any, Literal
 
@@ -306,6 +307,8 @@ class StageRunner:
             current_origin.reset(token)
         if counts.has_failed:
             return
+        timers, self._failed_timers = self._failed_timers, 0
+        counts.add(timers, 0, 0, np.ones(timers, bool))
         if pages is not None:
             pages.flush(self._schedule.shows)
             due = self._schedule.next_due(pages)
@@ -363,8 +366,6 @@ class StageRunner:
         for window in self._windows:
             late[window.late_rows] = True
         late &= ~dead
-        timers, self._failed_timers = self._failed_timers, 0
-        counts.add(timers, 0, 0, np.ones(timers, bool))
         counts.add(entered.num_rows, int((seen & ~late & ~dead).sum()), int(late.sum()), dead)
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
@@ -379,16 +380,15 @@ class StageRunner:
             moments.append(happening.at)
             self._origin.index, self._origin.path = len(keys) - 1, key_bytes or b""
             self._scope.timestamp = happening.at
-            marks = [len(emitter) for emitter in self._emitters] if self._undo else []
-            try:
-                happening.run(None if key_bytes is None else entry.decode_key(key_bytes))
-            except StepFailure as failure:
-                verdict = self._failed(failure, marks, moments_batch(keys, moments, place), entry)
-                if isinstance(verdict, Failure):
-                    yield self._give_up(verdict, counts)
-                    return
+            shown = None if key_bytes is None else entry.decode_key(key_bytes)
+            batch = partial(moments_batch, keys, moments, place)
+            verdict = self._attempt(partial(happening.run, shown), batch, entry)
+            if isinstance(verdict, Failure):
+                yield self._give_up(verdict, counts)
+                return
+            if verdict is not None:
                 happening.drop()
-                counts.add(1, 0, 0, np.ones(1, bool))
+                counts.add(1, 0, 0, np.array([bool(verdict)]))
             self._scope.keep()
         self._origin.path = None
         if keys:
@@ -477,6 +477,29 @@ class StageRunner:
             dead += failed
         yield dead
 
+    def _attempt(
+        self, call: Callable[[], None], batch: Callable[[], pa.RecordBatch], entry: Entry
+    ) -> list[int] | Failure | None:
+        """Do something that is no record; return None, or what became of it when it failed.
+
+        A timer that failed on the way is put aside by itself, and the rest is done once more.
+        """
+        place = (self._origin.index, self._origin.path, self._scope.timestamp)
+        key = self._scope.place.key if hasattr(self._scope, "place") else None
+        while True:
+            marks = [len(emitter) for emitter in self._emitters] if self._undo else []
+            try:
+                call()
+                return None
+            except StepFailure as failure:
+                verdict = self._failed(failure, marks, batch(), entry)
+            if not isinstance(verdict, StepFailure):
+                return verdict  # type: ignore[no-any-return]
+            self._scope.bind(key)
+            verdict.happening.drop()
+            self._scope.keep()
+            self._origin.index, self._origin.path, self._scope.timestamp = place
+
     def _plain_loop(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
         """The same where records have no state and only their values are looked at.
 
@@ -507,11 +530,9 @@ class StageRunner:
         for finisher in self._finishers:
             for index, call in finisher.finish():
                 self._origin.index = index
-                marks = [len(emitter) for emitter in self._emitters]
-                try:
-                    call()
-                except StepFailure as failure:
-                    yield self._failed(failure, marks, entered, entry)
+                verdict = self._attempt(call, lambda: entered, entry)
+                if verdict is not None:
+                    yield verdict
                 self._scope.keep()
 
     def _columns(

@@ -7,6 +7,7 @@ that the function gives and hands on its rows, all of them or those that are new
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -49,32 +50,43 @@ class TableUpdate:
             self._records.pop()
 
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Yield the one call of the batch, in the name of its last record."""
-        if self._records:
-            yield self._rows[-1], self._update
+        """Yield the call of the batch, then each row it gave, in the name of the last record."""
+        if not self._records:
+            return
+        latest = max(record[_TIMESTAMP] for record in self._records)
+        last, given = self._rows[-1], []
 
-    def _update(self) -> None:
-        records, self._records = self._records, []
-        numbers, self._rows = self._rows, []
+        def update() -> None:
+            given.extend(self._update())
+
+        yield last, update
+        for number, row in enumerate(given):
+            yield last, partial(self._emit, number, row, latest)
+
+    def _update(self) -> list[dict[str, Any]]:
+        """Call the function, keep the table it gives, and return the rows that go on."""
+        records, numbers = self._records, tuple(self._rows)
+        self._records, self._rows = [], []
         step = self._step
         try:
-            latest = max(record[_TIMESTAMP] for record in records)
-            batch = _table(records)
             before = self._load()
             state = before if before is not None else _empty(step.schema)
-            after = self._called(batch, state)
+            after = self._called(_table(records), state)
+            rows: list[dict[str, Any]] = after.to_pylist()
+            self._save(after)
         except Exception as error:
-            raise StepFailure(step, error, tuple(numbers)) from error
-        self._save(after)
-        rows = after.to_pylist()
+            raise StepFailure(step, error, numbers) from error
         if step.emit == "changes" and before is not None:
             old = before.to_pylist()
-            rows = [row for row in rows if row not in old] if len(old) < 50 else _changed(rows, old)
-        path = self._origin.path
-        for number, row in enumerate(rows):
-            self._origin.path = (path or b"") + number.to_bytes(5, "big")
-            self._give(row, row.get(step.key_field or _KEY), latest, None)
-        self._origin.path = path
+            return [r for r in rows if r not in old] if len(old) < 50 else _changed(rows, old)
+        return rows
+
+    def _emit(self, number: int, row: dict[str, Any], timestamp: int) -> None:
+        before = self._origin.path
+        self._origin.path = (before or b"") + number.to_bytes(5, "big")
+        self._scope.timestamp = timestamp
+        self._give(row, row.get(self._step.key_field or _KEY), timestamp, None)
+        self._origin.path = before
 
     def _called(self, batch: pa.Table, state: pa.Table) -> pa.Table:
         step = self._step

@@ -71,15 +71,13 @@ class WindowLogic:
 
     def give(self, results: list[Result], key: Any) -> None:
         """Hand results on; where one record gives several, each has its own place."""
-        if len(results) == 1:
-            start, result = results[0]
-            self._give(result, key, start, None)
-            return
-        before = self._origin.path
-        for number, (start, result) in enumerate(results):
-            self._origin.path = (before or b"") + number.to_bytes(5, "big")
-            self._give(result, key, start, None)
-        self._origin.path = before
+        path, now = self._origin.path, self.scope.timestamp
+        for number, (timestamp, result) in enumerate(results):
+            if len(results) > 1:
+                self._origin.path = (path or b"") + number.to_bytes(5, "big")
+            self.scope.timestamp = timestamp
+            self._give(result, key, timestamp, None)
+        self._origin.path, self.scope.timestamp = path, now
 
     def result(self, start: int, end: int, states: list[Any]) -> Result:
         return start, {"start": start, "end": end, **self.totals.result(states)}

@@ -136,4 +136,5 @@ class Agenda:
     def _chunk_id(self, place: tuple[int, int], number: int) -> bytes:
         level, index = place
         where = bytes([level]) + index.to_bytes(8, "big", signed=True)
-        return b"a" + self._name + where + number.to_bytes(4, "big")
+        length = len(self._name).to_bytes(2, "big")
+        return b"a" + length + self._name + where + number.to_bytes(4, "big")

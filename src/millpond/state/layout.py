@@ -39,7 +39,7 @@ PAGE_BYTES = 16 * 1024
 LARGE_BYTES = 32 * 1024
 
 # Extension types of values at the level of an entry; the codec's own types lie inside CONTAINER.
-# EXPIRING is eight bytes of a moment, then the value that is gone from then on.
+# EXPIRING is eight bytes of a moment, four that tell the clock it goes by, then the value.
 CONTAINER, LARGE_VALUE, LARGE_KEY, EXPIRING = 1, 2, 3, 4
 
 _HEAD = b"h"

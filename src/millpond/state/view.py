@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
+from zlib import crc32
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -82,11 +83,13 @@ class Timer(NamedTuple):
 class StepClock:
     """What time it is for one step; set at the beginning of each batch."""
 
-    __slots__ = ("delay_ms", "late_mark", "name", "watermark")
+    __slots__ = ("delay_ms", "late_mark", "name", "tag", "watermark")
 
-    def __init__(self, name: str = "e0", delay_ms: int = 0) -> None:
+    def __init__(self, name: str = "", delay_ms: int = 0) -> None:
         self.name = name
         """Which clock of the stage it goes by."""
+        self.tag = crc32(name.encode()).to_bytes(4, "big")
+        """The same, short enough to be kept with every value that expires."""
         self.delay_ms = delay_ms
         """How far it is behind that clock."""
         self.watermark = NEVER
@@ -190,16 +193,21 @@ class KeyScope:
         else:
             self.remove(_TIMERS)
 
-    def sweep(self, clock: int) -> int | None:
-        """Remove what has expired by a clock; return when the next of the key expires."""
-        following: int | None = None
-        for name, value in list((self.place.entry or {}).items()):
-            if type(value) is Ext and (expires := self.expiry(value)) is not None:
-                if expires <= clock:
-                    self.remove(name)
-                elif following is None or expires < following:
-                    following = expires
-        return following
+    def expiring(self) -> list[tuple[str | bytes, int, bytes]]:
+        """Return what of the key in view expires: its name, when, and the tag of its clock."""
+        found = []
+        for name, value in (self.place.entry or {}).items():
+            if type(value) is Ext:
+                stored = self.pages.large_value(value) if value.code == LARGE_VALUE else value
+                if type(stored) is Ext and stored.code == EXPIRING:
+                    found.append((name, _moment(stored), bytes(memoryview(stored.data)[8:12])))
+        return found
+
+    def drop(self, name: str | bytes) -> None:
+        """Forget a name for good: not because of a record, so there is nothing to undo."""
+        entry = self.place.entry
+        if entry is not None and entry.pop(name, _MISSING) is not _MISSING:
+            self.place.page.is_changed = True
 
     def expiry(self, value: Ext) -> int | None:
         """Return when a stored value expires, or None."""
@@ -438,7 +446,7 @@ class State:
         if value.code == EXPIRING:
             if _moment(value) <= self._scope.timestamp:
                 return _MISSING
-            stored = _unpack(memoryview(value.data)[8:])
+            stored = _unpack(memoryview(value.data)[12:])
             return self._out(stored) if type(stored) is Ext else stored
         return self._scope.codec.decode(bytes(value.data))
 
@@ -470,7 +478,8 @@ class State:
         if len(stored) > LARGE_BYTES:
             self._scope.place.page.has_large = True
         self._scope.remind(expires + self._clock.delay_ms, self._clock.name)
-        return Ext(EXPIRING, expires.to_bytes(8, "big", signed=True) + stored)
+        moment = expires.to_bytes(8, "big", signed=True)
+        return Ext(EXPIRING, moment + self._clock.tag + stored)
 
     def _in(self, value: Any) -> Any:
         """Return the stored form of a value: text and bytes as they are, the rest encoded."""

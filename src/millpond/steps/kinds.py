@@ -257,7 +257,9 @@ class Window(Step):
 
     @property
     def settings(self) -> str:
-        return f"{self.kind.store}: {_signatures(self.aggregations)}"
+        corrected = getattr(self.kind, "corrections_ms", 0) > 0
+        how = f"closed by {self.closing}" + (", corrected" if corrected else "")
+        return f"{self.kind.store}, {how}: {_signatures(self.aggregations)}"
 
     @property
     def uses_metadata(self) -> bool:

@@ -63,7 +63,7 @@ class Group:
         return min((due for due, _ in self.model), default=None)
 
     def chunks(self):
-        return [blob for blob in self.store.blobs if blob.startswith(b"a" + self.name)]
+        return [blob for blob in self.store.blobs if blob[:1] == b"a" and self.name in blob]
 
 
 def in_order(hints):
