@@ -56,8 +56,8 @@ def time_based(folder: Path) -> None:
         ("window", "tumbling window, count and sum, final"),
         ("total", "running count and sum, once a batch"),
     ):
-        native = run("native_time.py", folder, 10_000, 8_000_000, what)
-        ours = run("millpond_time.py", folder, 10_000, 8_000_000, what)
+        native = run("native_time.py", folder, 10_000, 16_000_000, what)
+        ours = run("millpond_time.py", folder, 10_000, 16_000_000, what)
         table.add_row(
             text,
             f"{native['all']:,.0f} / {native['best']:,.0f}",

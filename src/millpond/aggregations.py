@@ -84,7 +84,7 @@ class Aggregation:
     """What is kept of a run of records. Base of the built-in ones and of your own.
 
     Your own one says what to `add`, and if it likes where to `start` and what the `result` is.
-    A window that is put together from parts, such as a sliding one, also needs `merge`.
+    With a `merge`, records are brought together before they move.
 
     >>> class Longest(Aggregation):
     ...     def start(self):

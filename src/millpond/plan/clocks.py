@@ -2,7 +2,7 @@
 
 Takes the graph, gives the places where time is told (a source, `set_timestamp`, `watermark`) and
 for each stateful step those upstream of it. A step's watermark is the least of theirs; behind a
-window it is held back by the window's length, because a result has the time of its start.
+window it is held back by the window's length, because a result is about time that has passed.
 """
 
 from __future__ import annotations

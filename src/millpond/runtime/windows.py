@@ -25,7 +25,7 @@ __all__ = ["TimeWindows", "WindowLogic", "starts_of"]
 logger = logging.getLogger("millpond")
 
 Result = tuple[int, dict[str, Any]]
-"""The timestamp of a result, which is the window's start, and the result."""
+"""The timestamp of a result (the window's start; of a session its end), and the result."""
 
 
 class WindowLogic:
