@@ -25,8 +25,8 @@ from millpond.state.view import scan_items
 pytestmark = pytest.mark.spark
 
 PROGRAM = Path(__file__).parent / "programs" / "killed.py"
-RECORDS, KEYS = 200_000, 3_000
 KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
+RECORDS, KEYS = 80_000 if KILLS < 5 else 200_000, 3_000
 
 
 def write_input(folder: Path) -> None:

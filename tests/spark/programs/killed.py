@@ -37,7 +37,7 @@ sdf.apply(total, stateful=True).to_topic(totals)
 def watch(value, state):
     if not state.exists("watched"):
         state.set("watched", True)
-        state.set_timer("checked", at=100_000)
+        state.set_timer("checked", at=10_000)
 
 
 def check(key, state, timer):
@@ -45,7 +45,7 @@ def check(key, state, timer):
 
 
 # The lateness is longer than what four partitions are apart, so nothing depends on the batches.
-timed = sdf.watermark(60_000)
+timed = sdf.watermark(30_000)
 window = timed.tumbling_window(10_000).agg(n=mp.Count(), amount=mp.Sum("amount"))
 window.final().to_topic(app.topic("windows"))
 window.late().to_topic(app.topic("late"))
