@@ -485,7 +485,7 @@ class StageRunner:
         A timer that failed on the way is put aside by itself, and the rest is done once more.
         """
         place = (self._origin.index, self._origin.path, self._scope.timestamp)
-        key = self._scope.place.key if hasattr(self._scope, "place") else None
+        key = self._scope.place.key  # only stateful stages do anything but records
         while True:
             marks = [len(emitter) for emitter in self._emitters] if self._undo else []
             try:

@@ -136,12 +136,9 @@ class Pages:
         blob = self._store.get(b"u" + name.encode())
         return None if blob is None else blob[1:]
 
-    def put_table(self, name: str, table: bytes | None) -> None:
+    def put_table(self, name: str, table: bytes) -> None:
         """Keep a table under a name."""
-        if table is None:
-            self._store.delete(b"u" + name.encode())
-        else:
-            self._store.put(b"u" + name.encode(), _VERSION + table)
+        self._store.put(b"u" + name.encode(), _VERSION + table)
 
     def flush(self, clocks: dict[str, int] | None = None) -> None:
         """Write every changed page, growing the group where it has become too full."""
