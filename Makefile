@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit spark soak bench clean
+.PHONY: help setup java demo test lint unit kafka spark soak bench clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,7 +26,7 @@ java:
 demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
 	$(BIN)/python examples/demo.py
 
-test: lint unit spark ## Lint, type-check and run all tests
+test: lint unit kafka spark ## Lint, type-check and run all tests
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -34,7 +34,10 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup ## Tests without a JVM
-	$(BIN)/pytest -q -m "not spark and not cluster" tests
+	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
+
+kafka: setup java ## Tests against a real Kafka broker, without Spark
+	$(BIN)/pytest -q -m "kafka and not spark" tests
 
 spark: setup java ## Tests on Spark
 	$(BIN)/pytest -q -m "spark or cluster" tests

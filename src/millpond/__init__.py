@@ -24,7 +24,19 @@ from millpond.aggregations import (
 from millpond.app import Application
 from millpond.column import Column, StreamingSeries
 from millpond.connectors.clients import Consumer, Producer
+from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.formats import (
+    AvroDeserializer,
+    AvroSerializer,
+    ProtobufDeserializer,
+    ProtobufSerializer,
+)
 from millpond.connectors.protocols import Sink, SinkBatch
+from millpond.connectors.registry import (
+    SchemaRegistryClientConfig,
+    SchemaRegistrySerializationConfig,
+)
+from millpond.connectors.serde import JSONDeserializer, JSONSerializer
 from millpond.connectors.sinks import ListSink
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig
@@ -37,14 +49,19 @@ __version__ = "0.1.0"
 __all__ = [
     "Aggregation",
     "Application",
+    "AvroDeserializer",
+    "AvroSerializer",
     "Collect",
     "Column",
+    "ConnectionConfig",
     "Consumer",
     "Count",
     "CountDistinct",
     "Earliest",
     "FileSource",
     "First",
+    "JSONDeserializer",
+    "JSONSerializer",
     "Last",
     "Latest",
     "ListSink",
@@ -54,9 +71,13 @@ __all__ = [
     "MessageContext",
     "Min",
     "Producer",
+    "ProtobufDeserializer",
+    "ProtobufSerializer",
     "RateSource",
     "Record",
     "Reduce",
+    "SchemaRegistryClientConfig",
+    "SchemaRegistrySerializationConfig",
     "Sink",
     "SinkBatch",
     "SparkSource",

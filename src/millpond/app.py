@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from millpond.callsite import here
 from millpond.config import Config
-from millpond.connectors.clients import Consumer, Producer
+from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.embedded import EmbeddedBroker
 from millpond.connectors.log import Log
-from millpond.connectors.protocols import Source
+from millpond.connectors.protocols import Broker, Source
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.directory import StateDirectory
@@ -50,12 +51,20 @@ class Application:
     """A stateful stream-processing program.
 
     Args:
-        broker_address: Must be None in this version: topics are those of the embedded log.
+        broker_address: A Kafka broker, `host:port` or a `ConnectionConfig`. Default: topics are
+            those of the embedded log.
         consumer_group: Who this program is: its state and its offsets belong to the group.
         state_dir: The folder that holds the state of all groups.
         topics_dir: The folder of the embedded log.
         auto_offset_reset: Where a new group starts to read a topic: "latest", "earliest", or
             "error" to refuse.
+        processing_guarantee: For outputs to Kafka: "exactly-once" (each batch is one
+            transaction) or "at-least-once". State is exactly once, always.
+        auto_create_topics: Whether topics that are missing on Kafka are made, or an error.
+        on_lost_records: What happens when Kafka deleted records before they were read: "stop"
+            the run, or "skip" them.
+        consumer_extra_config: Settings of librdkafka for reading.
+        producer_extra_config: Settings of librdkafka for writing.
         commit_interval: The least time between two batches in seconds; one batch is one
             snapshot of state, outputs and offsets.
         max_records_per_batch: The most records a batch reads. Default: 500,000.
@@ -74,12 +83,17 @@ class Application:
 
     def __init__(
         self,
-        broker_address: str | None = None,
+        broker_address: str | ConnectionConfig | None = None,
         *,
         consumer_group: str = "default",
         state_dir: str | Path = "state",
         topics_dir: str | Path = "topics",
         auto_offset_reset: str = "latest",
+        processing_guarantee: str = "exactly-once",
+        auto_create_topics: bool = True,
+        on_lost_records: str = "stop",
+        consumer_extra_config: dict[str, Any] | None = None,
+        producer_extra_config: dict[str, Any] | None = None,
         commit_interval: float = 0.0,
         max_records_per_batch: int | None = None,
         on_error: str = "stop",
@@ -91,13 +105,13 @@ class Application:
         spark_config: dict[str, str] | None = None,
         loglevel: str | int | None = "INFO",
     ) -> None:
-        if broker_address is not None:
-            msg = (
-                "this version of Millpond has no Kafka connector; broker_address must be None.\n"
-                "Fix: leave it out to use the embedded log, or read Kafka with SparkSource."
-            )
-            raise ConfigError(msg)
         self.config = Config(
+            connection=None if broker_address is None else ConnectionConfig.of(broker_address),
+            processing_guarantee=processing_guarantee,
+            auto_create_topics=auto_create_topics,
+            on_lost_records=on_lost_records,
+            consumer_extra_config=dict(consumer_extra_config or {}),
+            producer_extra_config=dict(producer_extra_config or {}),
             consumer_group=consumer_group,
             state_dir=str(state_dir),
             topics_dir=str(topics_dir),
@@ -116,12 +130,30 @@ class Application:
         self.graph = Graph()
         self.codec = Codec()
         self.topics: dict[str, Topic] = {}
-        self.log = Log(Path(topics_dir).absolute())
+        self.broker = self._make_broker()
         self.reports: deque[BatchReport] = deque(maxlen=1000)
         """What the latest batches did: records read, put out, filtered, put aside."""
         self._running: Any = None
         if loglevel is not None:
             _set_up_logging(loglevel)
+
+    def _make_broker(self) -> Broker:
+        config = self.config
+        if config.connection is None:
+            return EmbeddedBroker(Log(Path(config.topics_dir).absolute()), self.topics)
+        from millpond.connectors.kafka.broker import KafkaBroker
+        from millpond.connectors.kafka.connection import Connection
+
+        connection = Connection(
+            config.connection, config.consumer_extra_config, config.producer_extra_config
+        )
+        return KafkaBroker(
+            connection,
+            self.topics,
+            creates=config.auto_create_topics,
+            guarantee=config.processing_guarantee,  # type: ignore[arg-type]
+            skips_lost=config.on_lost_records == "skip",
+        )
 
     def __reduce__(self) -> Any:
         msg = (
@@ -277,7 +309,7 @@ class Application:
             directory = self._directory(stack)
             stack.enter_context(directory.held("running"))
             program = Program(
-                self.config, self.graph, self.codec, self.log, self.topics, self.reports
+                self.config, self.graph, self.codec, self.broker, self.topics, self.reports
             )
             self._running = SparkRun(program, directory, limits)
             try:
@@ -344,13 +376,13 @@ class Application:
 
     # --- topics from Python -----------------------------------------------------------------
 
-    def get_producer(self) -> Producer:
-        """Return a producer for topics of the embedded log."""
-        return Producer(self.log, self.topics)
+    def get_producer(self) -> Any:
+        """Return a producer: a context manager with `produce` and `flush`."""
+        return self.broker.producer()
 
-    def get_consumer(self) -> Consumer:
-        """Return a consumer of topics of the embedded log."""
-        return Consumer(self.log, self.topics)
+    def get_consumer(self) -> Any:
+        """Return a consumer: a context manager with `subscribe`, `poll` and `read`."""
+        return self.broker.consumer()
 
 
 def clocking_of(settings: Any) -> Clocking:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
 
@@ -26,6 +27,12 @@ class Config:
     consumer_group: str = "default"
     state_dir: str = "state"
     topics_dir: str = "topics"
+    connection: ConnectionConfig | None = None
+    processing_guarantee: str = "exactly-once"
+    auto_create_topics: bool = True
+    on_lost_records: str = "stop"
+    consumer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
+    producer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
     auto_offset_reset: str = "latest"
     commit_interval: float = 0.0
     max_records_per_batch: int | None = None
@@ -41,6 +48,9 @@ class Config:
     def __post_init__(self) -> None:
         check_name(self.consumer_group, "consumer group")
         _one_of("auto_offset_reset", self.auto_offset_reset, ("latest", "earliest", "error"))
+        guarantees = ("exactly-once", "at-least-once")
+        _one_of("processing_guarantee", self.processing_guarantee, guarantees)
+        _one_of("on_lost_records", self.on_lost_records, ("stop", "skip"))
         _one_of("on_error", self.on_error, ("stop", "dead-letter"))
         _one_of("persistence", self.persistence, ("directory", "none"))
         if not isinstance(self.commit_interval, int | float) or not self.commit_interval >= 0:

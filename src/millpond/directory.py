@@ -51,6 +51,8 @@ class Manifest:
     """The layer, so the Spark operator, that has the state of each key scope."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the windows and aggregates of each key scope were made with."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """What Kafka calls the topics that are read: a topic made anew has another id."""
     id: str = ""
     """Tells a group that was deleted and made anew from the one whose outputs topics have."""
 
@@ -171,12 +173,19 @@ class StateDirectory:
         """Return where what is known about the time is kept between batches."""
         return self.path / f"clock-{manifest.generation:04d}.json"
 
+    def planned_offsets(self, manifest: Manifest, batch_id: int) -> dict[str, dict[str, int]]:
+        """Return the offsets up to which a batch reads, committed or not."""
+        planned = self._planned(manifest, batch_id)
+        return {} if planned is None else dict(planned["millpond"])
+
     def _committed(self, manifest: Manifest) -> dict[str, Any] | None:
-        checkpoint = self.generation(manifest)
-        done = [int(f.name) for f in (checkpoint / "commits").glob("[0-9]*") if f.name.isdigit()]
-        if not done:
-            return None
-        lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+        commits = self.generation(manifest) / "commits"
+        done = [int(f.name) for f in commits.glob("[0-9]*") if f.name.isdigit()]
+        return self._planned(manifest, max(done)) if done else None
+
+    def _planned(self, manifest: Manifest, batch_id: int) -> dict[str, Any] | None:
+        file = self.generation(manifest) / "offsets" / str(batch_id)
+        lines = file.read_text().splitlines()
         # Line 0 is the version, line 1 the batch's settings, then one line a source.
         for line in lines[2:]:
             offsets = json.loads(line) if line.startswith("{") else None
@@ -196,6 +205,7 @@ class StateDirectory:
         start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
         manifest.generation += 1
         manifest.start_offsets = {} if reset_offsets else start
+        manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here

@@ -10,6 +10,7 @@
     ├── SerializationError              bytes that a (de)serializer cannot read or write
     ├── FutureTimestampError            a record's time is too far ahead of the wall clock
     ├── TopicError                      a topic is missing, damaged or used wrongly
+    ├── BrokerError                     Kafka cannot be reached, or refuses
     ├── EngineError                     Spark itself failed or could not be started
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
 
@@ -32,6 +33,7 @@ __all__ = [
     "SerializationError",
     "FutureTimestampError",
     "TopicError",
+    "BrokerError",
     "EngineError",
     "SimulatedCrash",
     "Failure",
@@ -89,6 +91,13 @@ class FutureTimestampError(MillpondError):
 
 class TopicError(MillpondError):
     """A topic is missing, damaged, or used in a way it does not allow."""
+
+
+class BrokerError(MillpondError):
+    """A Kafka broker cannot be reached, does not let us in, or refuses what is asked.
+
+    What to do: follow the `Fix:` line and run again; nothing was lost.
+    """
 
 
 class EngineError(MillpondError):

@@ -56,11 +56,6 @@ def test_options_that_work_are_taken(options):
     assert all(getattr(config, name) == value for name, value in options.items())
 
 
-def test_a_broker_is_refused_until_there_is_a_connector():
-    with pytest.raises(ConfigError, match="broker_address(.|\n)*Fix:"):
-        Application("localhost:9092")
-
-
 def test_only_the_broker_may_be_given_by_position():
     with pytest.raises(TypeError):
         Application(None, "group")

@@ -17,7 +17,7 @@ from millpond.connectors.topic import Topic, check_name
 from millpond.errors import ConfigError, TopicError, shown
 from millpond.record import Record
 
-__all__ = ["Consumer", "LogWriter", "Producer", "choose_partition"]
+__all__ = ["Consumer", "LogWriter", "Producer", "as_bytes", "check_timestamp", "choose_partition"]
 
 # Records a producer holds back before it writes a segment.
 _BUFFER = 10_000
@@ -64,14 +64,12 @@ class Producer:
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_name(name, "topic")
-        if timestamp is not None and type(timestamp) is not int:
-            msg = f"timestamp must be an int of milliseconds, got {shown(timestamp)}."
-            raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")
+        check_timestamp(timestamp)
         if not self._log.exists(name):
             self._log.create(name, settings.config.num_partitions if settings else 1)
         row = (
-            _field(key, settings.key_serializer if settings else None, "key"),
-            _field(value, settings.value_serializer if settings else None, "value"),
+            as_bytes(key, settings.key_serializer if settings else None, "key"),
+            as_bytes(value, settings.value_serializer if settings else None, "value"),
             time.time_ns() // 1_000_000 if timestamp is None else timestamp,
             encode_headers(headers),
         )
@@ -104,7 +102,15 @@ class Producer:
         self.flush()
 
 
-def _field(value: Any, serialize: Callable[[Any], bytes] | None, what: str) -> bytes | None:
+def check_timestamp(timestamp: object) -> None:
+    """Refuse what is no number of milliseconds."""
+    if timestamp is not None and type(timestamp) is not int:
+        msg = f"timestamp must be an int of milliseconds, got {shown(timestamp)}."
+        raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")
+
+
+def as_bytes(value: Any, serialize: Callable[[Any], bytes] | None, what: str) -> bytes | None:
+    """Return a key or a value as a producer writes it."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str) and (serialize is None or isinstance(serialize, BytesSerializer)):
@@ -195,6 +201,12 @@ class LogWriter:
         self._log = log
         self._writer = writer
         self._wanted = partitions
+
+    def complete(self, batch_id: int) -> None:
+        """Each topic has its part of the batch already, once."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
         if not self._log.exists(topic):

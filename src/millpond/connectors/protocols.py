@@ -6,16 +6,17 @@ same range, always: that is what makes a replay exact. A sink receives each comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from millpond.connectors.serde import Deserializer
+from millpond.connectors.topic import Topic
 from millpond.record import Record
 
-__all__ = ["Offsets", "Sink", "SinkBatch", "Source", "SourceReader"]
+__all__ = ["Broker", "Offsets", "Sink", "SinkBatch", "Source", "SourceReader"]
 
 Offsets = dict[str, int]
 """Partition (its number, as text: Spark keeps offsets as JSON) to offset."""
@@ -32,6 +33,37 @@ class SourceReader(Protocol):
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, in the schema of a log segment."""
+
+
+class Broker(Protocol):
+    """Where topics live: the embedded log or Kafka."""
+
+    def connect(self) -> None:
+        """Make sure that it answers, before anything else is done."""
+
+    def prepare(self, topic: Topic, known_as: str | None = None) -> str:
+        """Make or check a topic; return the id that tells it from another of its name."""
+
+    def reader(self, topic: Topic) -> SourceReader:
+        """Return the reader of a topic that was prepared."""
+
+    def writer(
+        self,
+        group: str,
+        stream: str,
+        writes: bool,
+        positions: Callable[[int], dict[str, Offsets]],
+    ) -> Any:
+        """Return what writes the outputs of batches (a `runtime.deliver.TopicWriter`)."""
+
+    def producer(self) -> Any:
+        """Return a producer for Python programs."""
+
+    def consumer(self) -> Any:
+        """Return a consumer for Python programs."""
+
+    def listed(self) -> list[tuple[str, int, int]]:
+        """Return the name, the partitions and the number of records of each topic."""
 
 
 @runtime_checkable

@@ -24,7 +24,11 @@ __all__ = ["Delivery", "TopicWriter"]
 class TopicWriter(Protocol):
     """Appends the records of a batch to a topic, once."""
 
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None: ...
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+        """Take the records of a batch for a topic."""
+
+    def complete(self, batch_id: int) -> None:
+        """Let readers of the topics see all of the batch."""
 
 
 class Delivery:
@@ -86,6 +90,7 @@ class Delivery:
         for topic, batches in parts.items():
             whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
             self._topics.write(topic, whole, batch_id)
+        self._topics.complete(batch_id)
 
 
 def _by_topic(step: Write, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:

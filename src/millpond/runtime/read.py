@@ -19,7 +19,10 @@ __all__ = ["entered", "run_source"]
 
 
 def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) -> pa.RecordBatch:
-    """Return the records of a segment with the place they came from."""
+    """Return the records of a segment with the place they came from.
+
+    Where the segment has no column `offset`, its records follow one another from `start` on.
+    """
     rows = segment.num_rows
     headers = segment.column("headers")
     flags = HEADERS if headers.null_count < rows else 0
@@ -29,11 +32,17 @@ def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) ->
         segment.column("timestamp"),
         pa.array(np.full(rows, source, np.int32)),
         pa.array(np.full(rows, partition, np.int64)),
-        pa.array(np.arange(start, start + rows, dtype=np.int64)),
+        _offsets(segment, start),
     ]
     return pa.RecordBatch.from_arrays(
         columns + ([headers] if flags else []), schema=records_schema(flags)
     )
+
+
+def _offsets(segment: pa.RecordBatch, start: int) -> pa.Array:
+    if "offset" in segment.schema.names:
+        return segment.column("offset")
+    return pa.array(np.arange(start, start + segment.num_rows, dtype=np.int64))
 
 
 def run_source(

@@ -20,17 +20,16 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
-from millpond.connectors.clients import LogWriter
-from millpond.connectors.log import Log, durable_write
+from millpond.connectors.log import durable_write
+from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
     FileSource,
     ListSource,
-    LogReader,
     RateSource,
     SparkSource,
     Spool,
 )
-from millpond.connectors.topic import Topic
+from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import StateDirectory
 from millpond.errors import EngineError, SimulatedCrash
 from millpond.plan.plan import Plan, make_plan
@@ -70,7 +69,7 @@ class Program:
     config: Config
     graph: Graph
     codec: Codec
-    log: Log
+    broker: Broker
     topics: dict[str, Topic]
     reports: deque[BatchReport]
     """Filled as batches are done."""
@@ -109,6 +108,7 @@ class SparkRun:
     def run(self) -> list[Any]:
         """Run to the end and return what came out."""
         config = self._program.config
+        self._program.broker.connect()  # before Spark is started: most often this is quicker
         with Meter(config.consumer_group, self._known_keys()) as meter, ExitStack() as stack:
             self._meter = meter
             session = open_session(
@@ -123,7 +123,7 @@ class SparkRun:
             send_users_modules(step.call_site.path for step in self._program.graph.steps)
             self._prepare_sources()
             self._prepare_clock()
-            self._delivery = self._make_delivery()
+            self._delivery = self._make_delivery(stack)
             rows = compile_plan(
                 session,
                 self._plan,
@@ -198,8 +198,7 @@ class SparkRun:
         self._spools: dict[str, Spool] = {}
         for name, settings in self._program.graph.sources.items():
             if isinstance(settings, Topic):
-                self._program.log.create(name, settings.config.num_partitions)
-                self._readers[name] = LogReader(str(self._program.log.path), name)
+                self._readers[name] = self._topic_reader(settings)
             elif isinstance(settings, ListSource):
                 self._spools[name] = Spool(settings, spool)
                 self._readers[name] = settings.reader(spool)
@@ -209,6 +208,11 @@ class SparkRun:
         self._feeder.start()
         # A first piece of a list is ready when the query looks; a drain wants all of it.
         self._feeder.join(None if self._limits.drain else 0.3)
+
+    def _topic_reader(self, topic: Topic) -> Any:
+        broker, known = self._program.broker, self._manifest.topic_ids
+        known[topic.name] = broker.prepare(topic, known.get(topic.name))
+        return broker.reader(topic)
 
     def _reader_settings(self, cores: int) -> ReaderSettings:
         config = self._program.config
@@ -230,24 +234,35 @@ class SparkRun:
             clock_file=str(self._clock_file),
         )
 
-    def _make_delivery(self) -> Delivery:
+    def _make_delivery(self, stack: ExitStack) -> Delivery:
         app, manifest = self._program, self._manifest
-        written = [s.topic for s in app.graph.steps if isinstance(s, Write) and s.topic]
-        for topic in written:
-            app.log.create(topic.name, topic.config.num_partitions)
-        partitions = {name: topic.config.num_partitions for name, topic in app.topics.items()}
         group = app.config.consumer_group
+        dead_letters = f"{group}.dead-letters"
+        steps = [s for s in app.graph.steps if isinstance(s, Write)]
+        written = {s.topic.name: s.topic for s in steps if s.topic is not None}
+        if app.config.on_error == "dead-letter":
+            written[dead_letters] = app.topics.get(dead_letters) or make_topic(dead_letters)
+        for topic in written.values():
+            app.broker.prepare(topic)
         stream = f"{group}/{manifest.id}/{manifest.generation}"
-        writer = LogWriter(app.log, stream, partitions)
+        writes = bool(steps or written)
+        writer = app.broker.writer(group, stream, writes, self._positions)
+        stack.callback(writer.close)
         return Delivery(
             self._plan,
             app.graph.sinks,
             writer,
-            f"{group}.dead-letters",
+            dead_letters,
             self._meter.show,
             stream=stream,
             metadata=self._limits.metadata,
         )
+
+    def _positions(self, batch_id: int) -> dict[str, dict[str, int]]:
+        """Return the offsets up to which a batch reads topics."""
+        planned = self._directory.planned_offsets(self._manifest, batch_id)
+        sources = self._program.graph.sources
+        return {name: o for name, o in planned.items() if isinstance(sources.get(name), Topic)}
 
     # --- each batch -------------------------------------------------------------------------
 

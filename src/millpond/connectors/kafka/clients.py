@@ -1,0 +1,197 @@
+"""A producer and a consumer for Python programs, with the faces of those of the embedded log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from millpond.connectors.clients import as_bytes, check_timestamp
+from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.kafka.connection import Connection, as_kafka_error
+from millpond.connectors.kafka.topics import create, describe, offsets_of
+from millpond.connectors.topic import Topic, TopicConfig, check_name
+from millpond.errors import TopicError
+from millpond.record import Record
+
+__all__ = ["KafkaConsumer", "KafkaProducer"]
+
+
+class KafkaProducer:
+    """Writes records to topics. Use it in a `with` block: leaving it waits until all are there."""
+
+    def __init__(
+        self, connection: Connection, topics: dict[str, Topic] | None = None, *, creates: bool
+    ) -> None:
+        self._connection = connection
+        self._topics = topics or {}
+        self._creates = creates
+        self._known: set[str] = set()
+        self._failed: list[KafkaError] = []
+        self._producer = connection.producer({"on_delivery": self._delivered})
+
+    def produce(
+        self,
+        topic: str | Topic,
+        key: Any = None,
+        value: Any = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        partition: int | None = None,
+    ) -> None:
+        """Write a record; see `millpond.connectors.clients.Producer`."""
+        settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
+        name = topic.name if isinstance(topic, Topic) else topic
+        check_timestamp(timestamp)
+        self._find(name, settings)
+        places: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if timestamp is not None:
+            places["timestamp"] = timestamp
+        key = as_bytes(key, settings.key_serializer if settings else None, "key")
+        value = as_bytes(value, settings.value_serializer if settings else None, "value")
+        pairs = decode_headers(encode_headers(headers))
+        while True:
+            try:
+                self._producer.produce(name, value, key, headers=pairs, **places)
+                break
+            except BufferError:  # more than librdkafka holds at a time
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise self._connection.error(f"write to topic {name!r}", error) from error
+        self._producer.poll(0)
+
+    def _find(self, name: str, settings: Topic | None) -> None:
+        if name in self._known:
+            return
+        check_name(name, "topic")
+        if describe(self._connection, name) is None:
+            if not self._creates:
+                msg = f"topic {name!r} does not exist and auto_create_topics is off."
+                raise TopicError(msg + f"\nFix: millpond topics create {name}.")
+            create(self._connection, name, settings.config if settings else TopicConfig())
+        self._known.add(name)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the broker has all records.
+
+        Raises:
+            BrokerError: some did not arrive.
+        """
+        try:
+            left = self._producer.flush(-1 if timeout is None else timeout)
+        except (KafkaException, SystemError) as error:
+            raise self._connection.error("write", as_kafka_error(error)) from error
+        failed, self._failed = self._failed, []
+        if failed:
+            what = f"write {len(failed)} record(s)"
+            raise self._connection.error(what, KafkaException(failed[0]))
+        if left:
+            late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise self._connection.error(f"write {left} record(s) in {timeout} s", late)
+
+    def __enter__(self) -> KafkaProducer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.flush()
+
+
+class KafkaConsumer:
+    """Reads committed records of topics, from the beginning or from the end; joins no group."""
+
+    def __init__(self, connection: Connection, topics: dict[str, Topic] | None = None) -> None:
+        self._connection = connection
+        self._topics = topics or {}
+        settings = {"group.id": "millpond-consumer", "auto.offset.reset": "earliest"}
+        self._consumer = connection.consumer(settings)
+
+    def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
+        """Choose the topics that `poll` reads."""
+        places = [
+            TopicPartition(name, int(partition), offset)
+            for name in map(str, topics)
+            for partition, offset in self._offsets(name, oldest=not from_end).items()
+        ]
+        self._consumer.assign(places)
+
+    def poll(self, timeout: float = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+            if message is None:
+                return None
+            error = message.error()
+            if error is None:
+                return self._record(message)
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise self._connection.error("read", KafkaException(error))
+
+    def read(self, topic: str | Topic) -> Iterator[Record]:
+        """Yield every record that a topic holds now, partition by partition."""
+        name = str(topic)
+        oldest, ends = self._offsets(name, oldest=True), self._offsets(name, oldest=False)
+        for partition, end in ends.items():
+            if end > oldest[partition]:
+                yield from self._read(name, int(partition), oldest[partition], end)
+
+    def _read(self, name: str, partition: int, position: int, end: int) -> Iterator[Record]:
+        self._consumer.assign([TopicPartition(name, partition, position)])
+        while position < end:
+            message = self._consumer.poll(30.0)
+            if message is None:
+                silent = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                raise self._connection.error(f"read topic {name!r}", silent)
+            error = message.error()
+            if error is None:
+                position = message.offset() + 1
+                if message.offset() < end:
+                    yield self._record(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = message.offset()
+            else:
+                what = f"read topic {name!r}"
+                raise self._connection.error(what, KafkaException(error))
+        self._consumer.unassign()
+
+    def _offsets(self, name: str, *, oldest: bool) -> dict[str, int]:
+        found = describe(self._connection, name)
+        if found is None:
+            msg = f"topic {name!r} does not exist on broker {self._connection.address}."
+            raise TopicError(msg + f"\nFix: check the name, or millpond topics create {name}.")
+        return offsets_of(self._connection, name, found.partitions, oldest=oldest)
+
+    def _record(self, message: Any) -> Record:
+        key, value, settings = message.key(), message.value(), self._topics.get(message.topic())
+        if settings is not None:
+            key = None if key is None else settings.key_deserializer(key)
+            value = None if value is None else settings.value_deserializer(value)
+        place = (message.topic(), message.partition(), message.offset())
+        return Record(key, value, message.timestamp()[1], message.headers(), *place)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def __enter__(self) -> KafkaConsumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,240 @@
+"""A connection to a broker: address, secrets, clients, and errors in words.
+
+Takes an address or a `ConnectionConfig`; gives librdkafka clients that are quiet, and turns what
+they raise into an error that says what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from millpond.connectors.connection import ConnectionConfig
+from millpond.errors import BrokerError
+
+__all__ = ["ANSWER", "Connection", "Patience", "as_kafka_error", "is_passing"]
+
+T = TypeVar("T")
+
+# Seconds in which a broker must have answered: at the start of a program, and any later question.
+_FIRST_ANSWER, ANSWER = 6.0, 12.0
+
+# librdkafka's own lines: only for who asks for them, with logging.getLogger("millpond.kafka").
+_logger = logging.getLogger("millpond.kafka")
+_logger.addHandler(logging.NullHandler())
+_logger.propagate = False
+
+# A leader or coordinator is being chosen: the answer is a moment away.
+_SOON = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
+_UNREACHABLE = {
+    *_SOON,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+}
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_WRONG_SECRET = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.ILLEGAL_SASL_STATE,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+
+
+def as_kafka_error(error: Exception) -> KafkaException:
+    """Return what the client raised: a fatal error comes inside of a SystemError of Python's."""
+    if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
+        return error.__cause__
+    if isinstance(error, KafkaException):
+        return error
+    raise error
+
+
+def is_passing(error: KafkaException) -> bool:
+    """Tell whether it may help to wait: the broker is away, or busy with another leader."""
+    return error.args[0].code() in _UNREACHABLE
+
+
+class Connection:
+    """A broker. Survives pickling: each process makes clients of its own, when it needs them."""
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        consumer_extra: dict[str, Any] | None = None,
+        producer_extra: dict[str, Any] | None = None,
+    ) -> None:
+        self.config = config
+        self._consumer_extra = consumer_extra or {}
+        self._producer_extra = producer_extra or {}
+        self._admin: AdminClient | None = None
+        self._heard: list[KafkaError] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Connection, (self.config, self._consumer_extra, self._producer_extra)
+
+    @property
+    def address(self) -> str:
+        return self.config.bootstrap_servers
+
+    # --- clients ----------------------------------------------------------------------------
+
+    def admin(self) -> AdminClient:
+        """Return the client for questions about topics."""
+        if self._admin is None:
+            self._admin = AdminClient(self.settings(), logger=_logger)
+        return self._admin
+
+    def consumer(self, settings: dict[str, Any]) -> Consumer:
+        """Return a consumer that commits nothing by itself."""
+        usual = {"enable.auto.commit": False, "enable.partition.eof": True}
+        return Consumer(self.settings() | usual | self._consumer_extra | settings, logger=_logger)
+
+    def producer(self, settings: dict[str, Any]) -> Producer:
+        """Return a producer that repeats nothing: it is idempotent."""
+        usual = {
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 512 * 1024,
+            "partitioner": "murmur2_random",  # the same partition as Java's clients choose
+        }
+        return Producer(self.settings() | usual | self._producer_extra | settings, logger=_logger)
+
+    def settings(self) -> dict[str, Any]:
+        return self.config.as_librdkafka_dict() | {"error_cb": self._heard.append}
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Make sure that the broker answers and lets us in.
+
+        Raises:
+            BrokerError: it does not.
+        """
+        admin, deadline = self.admin(), time.monotonic() + _FIRST_ANSWER
+        while True:
+            try:
+                admin.list_topics(timeout=0.5)
+                return
+            except KafkaException as error:
+                told = self.error("connect", error)
+                if time.monotonic() > deadline or self._refusal() is not None:
+                    raise told from error
+
+    def ask(self, what: str, call: Callable[[], T]) -> T:
+        """Return what a call gives; where it fails, raise what that means.
+
+        Args:
+            what: What is being done, for the error: "list the topics".
+            call: Does it.
+        """
+        self._heard.clear()
+        deadline = time.monotonic() + _FIRST_ANSWER
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                if error.args[0].code() not in _SOON or time.monotonic() > deadline:
+                    raise self.error(what, error) from error
+                time.sleep(0.1)
+
+    def error(self, what: str, error: KafkaException) -> BrokerError:
+        """Return the error that says what was wrong and what to do."""
+        told: KafkaError = error.args[0]
+        if self._admin is not None:
+            self._admin.poll(0)  # a client that is refused only ever says so here
+        told = self._refusal() or told
+        return BrokerError(f"could not {what}: {_reason(told)} {self._fix(told)}")
+
+    def _refusal(self) -> KafkaError | None:
+        reasons = {*_WRONG_SECRET, KafkaError._SSL}
+        return next((heard for heard in self._heard if heard.code() in reasons), None)
+
+    def _fix(self, error: KafkaError) -> str:
+        code, address = error.code(), self.address
+        if code in _WRONG_SECRET:
+            who = self.config.sasl_username or "nobody"
+            return (
+                f"(broker {address}).\nFix: the broker refuses the credentials of {who!r}: check "
+                "sasl_username, sasl_password, sasl_mechanism and security_protocol."
+            )
+        if code == KafkaError._SSL:
+            return (
+                f"(broker {address}).\nFix: check security_protocol, ssl_ca_location and the "
+                "certificate's host name."
+            )
+        if code in _DENIED:
+            who = self.config.sasl_username or "ANONYMOUS"
+            return (
+                f"(broker {address}).\nFix: ask who runs the broker for the right, for user "
+                f"{who!r}: READ on topics that are read and on the group, WRITE on topics and on "
+                "the transactional id `millpond-<group>`, CREATE where topics are to be made."
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return (
+                '.\nFix: producer_extra_config={"transaction.timeout.ms": ...} below the broker\'s '
+                "transaction.max.timeout.ms."
+            )
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return (
+                '.\nFix: producer_extra_config={"message.max.bytes": ...}, and the topic\'s own '
+                "max.message.bytes, or write less into one record."
+            )
+        if code in _UNREACHABLE:
+            return (
+                f"(broker {address}).\nFix: is the address right, does a broker listen there, and "
+                "can its advertised address be reached from here?"
+            )
+        return f"(broker {address}).\nFix: see the broker's log; the error is its own."
+
+
+def _reason(error: KafkaError) -> str:
+    """Return what the broker said, without librdkafka's thread names and host states."""
+    text = re.sub(r"^\S+/\S+: ", "", str(error.str()))
+    return f"{text.rstrip('.')} [{error.name()}]"
+
+
+@dataclass
+class Patience:
+    """How long a broker may be away until the run gives up."""
+
+    seconds: float
+    _since: float | None = field(default=None, init=False)
+
+    def is_over(self) -> bool:
+        """Tell whether it has been away for too long, counted from the first time it was asked."""
+        self._since = self._since or time.monotonic()
+        return time.monotonic() - self._since > self.seconds
+
+    def renew(self) -> None:
+        """Say that it has answered."""
+        self._since = None

@@ -1,0 +1,238 @@
+"""Ranges of a Kafka topic as Arrow columns.
+
+Takes a partition and two offsets; gives the committed records between them, always the same
+ones. Lives in the driver (what is there to read?) and in workers (reading it). Offsets may have
+gaps, where transactions ended or a topic was compacted, so records come with their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from millpond.connectors.headers import encode_headers
+from millpond.connectors.kafka.connection import Connection, Patience, is_passing
+from millpond.connectors.kafka.topics import Found, describe, offsets_of
+from millpond.connectors.log import SEGMENT
+from millpond.connectors.protocols import Offsets
+from millpond.errors import BrokerError, TopicError
+
+__all__ = ["KafkaReader"]
+
+RECORDS = SEGMENT.append(pa.field("offset", pa.int64()))
+
+# Messages taken from librdkafka at a time, and the seconds that one such call waits for them.
+_AT_A_TIME, _WAIT = 10_000, 0.25
+
+# Seconds for which the number of partitions, the oldest offsets and a record's size are believed.
+_FRESH = 1.0
+
+# Messages looked at to guess how large those are that wait.
+_SAMPLE = 20
+
+_SETTINGS = {
+    "group.id": "millpond-reader",  # needed by librdkafka; no group is joined, nothing committed
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 50,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+}
+
+logger = logging.getLogger("millpond")
+
+_kept: dict[tuple[Any, ...], Consumer] = {}
+"""Consumers of this process, by address: opening one costs more than a small batch."""
+
+
+class KafkaReader:
+    """Reads one topic."""
+
+    def __init__(
+        self, connection: Connection, topic: str, topic_id: str, *, skips_lost: bool = False
+    ) -> None:
+        self._connection = connection
+        self.topic = topic
+        self._id = topic_id
+        self._skips_lost = skips_lost
+        self._patience = Patience(connection.config.patience)
+        self._looked = 0.0
+        self._partitions = 0
+        self._oldest: Offsets = {}
+        self._sizes: dict[str, tuple[float, int]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self._connection, self.topic, self._id, self._skips_lost)
+
+    # --- what there is ----------------------------------------------------------------------
+
+    def initial(self, reset: str) -> Offsets:
+        if reset == "error":
+            msg = (
+                f"this consumer group has no offsets for topic {self.topic!r} and "
+                'auto_offset_reset is "error".\n'
+                'Fix: choose "earliest" or "latest" for its first run.'
+            )
+            raise TopicError(msg)
+        self._look()
+        return self._oldest if reset == "earliest" else self._ends()
+
+    def latest(self) -> Offsets:
+        """Return the end of each partition."""
+        self._look()
+        return self._ends()
+
+    def latest_from(self, begin: Offsets) -> Offsets:
+        """Return the end of each partition; while the broker is away, where it was left.
+
+        Raises:
+            TopicError: records were deleted before they were read, or the topic is another one.
+            BrokerError: the broker has been away for too long.
+        """
+        try:
+            self._look()
+            ends = self._ends()
+        except BrokerError as error:
+            is_away = isinstance(error.__cause__, KafkaException) and is_passing(error.__cause__)
+            if not is_away or self._patience.is_over():
+                raise
+            return begin
+        self._patience.renew()
+        for partition, end in ends.items():
+            self._check(partition, begin.get(partition, 0), end)
+        return {p: max(end, begin.get(p, 0)) for p, end in {**begin, **ends}.items()}
+
+    def _check(self, partition: str, begin: int, end: int) -> None:
+        oldest = self._oldest.get(partition, 0)
+        place = f"partition {partition} of topic {self.topic!r}"
+        if end < begin:
+            msg = (
+                f"{place} ends at {end}, but this group has read it up to {begin}: were records "
+                "deleted, or the topic made anew?\n"
+                "Fix: start over with app.clear_state(reset_offsets=True)."
+            )
+            raise TopicError(msg)
+        if begin < oldest and not self._skips_lost:
+            msg = (
+                f"records {begin} to {oldest - 1} of {place} were deleted before they were read "
+                "(retention).\n"
+                'Fix: Application(on_lost_records="skip") goes on with what is left; the topic\'s '
+                "retention.ms decides how long records wait."
+            )
+            raise TopicError(msg)
+
+    def _look(self) -> None:
+        """Ask for the partitions and their oldest records, unless that has just been done."""
+        if time.monotonic() - self._looked < _FRESH:
+            return
+        found = describe(self._connection, self.topic)
+        if found is None or (self._id and found.id != self._id):
+            raise self._gone(found)
+        self._partitions = found.partitions
+        self._oldest = offsets_of(self._connection, self.topic, found.partitions, oldest=True)
+        self._looked = time.monotonic()
+
+    def _gone(self, found: Found | None) -> TopicError:
+        what = "is not there any more" if found is None else "was deleted and made anew"
+        return TopicError(
+            f"topic {self.topic!r} {what}; state belongs to the records of the old one.\n"
+            "Fix: start over with app.clear_state(reset_offsets=True), or use another "
+            "consumer_group."
+        )
+
+    def _ends(self) -> Offsets:
+        return offsets_of(self._connection, self.topic, self._partitions, oldest=False)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range, with their offsets."""
+        return map(_columns, self._messages(partition, start, end))
+
+    def _messages(self, partition: str, start: int, end: int) -> Iterator[list[Message]]:
+        consumer, position = self._consumer(), start
+        patience = Patience(self._connection.config.patience)
+        consumer.assign([TopicPartition(self.topic, int(partition), start)])
+        try:
+            while position < end:
+                some = consumer.consume(min(_AT_A_TIME, end - position), _WAIT)
+                position = self._position(some, position, partition)
+                known = [m for m in some if m.error() is None and m.offset() < end]
+                if some:
+                    patience.renew()
+                elif patience.is_over():
+                    raise self._silent(partition, position)
+                if known:
+                    yield known
+        finally:
+            consumer.unassign()
+
+    def _position(self, some: list[Message], position: int, partition: str) -> int:
+        """Return the offset behind what was read."""
+        for message in reversed(some):
+            error = message.error()
+            if error is None:
+                return max(position, int(message.offset()) + 1)
+            if error.code() == KafkaError._PARTITION_EOF:
+                position = max(position, message.offset())
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                msg = (
+                    f"records from {position} on of partition {partition} of topic "
+                    f"{self.topic!r} were deleted before they were read (retention).\n"
+                    "Fix: run again; what can be done is said there."
+                )
+                raise TopicError(msg)
+            elif not is_passing(KafkaException(error)):
+                what = f"read partition {partition} of topic {self.topic!r}"
+                raise self._connection.error(what, KafkaException(error))
+        return position
+
+    def _silent(self, partition: str, position: int) -> BrokerError:
+        return BrokerError(
+            f"partition {partition} of topic {self.topic!r} gave nothing from offset {position} "
+            f"on for {self._connection.config.patience:.0f} s (broker {self._connection.address})."
+            "\nFix: is the broker up? Run again; state and offsets are as of the last batch."
+        )
+
+    def _consumer(self) -> Consumer:
+        settings = self._connection.config.as_librdkafka_dict()
+        name = (self._skips_lost, *sorted((k, str(v)) for k, v in settings.items()))
+        if name not in _kept:
+            reset = "earliest" if self._skips_lost else "error"
+            _kept[name] = self._connection.consumer({**_SETTINGS, "auto.offset.reset": reset})
+        return _kept[name]
+
+    def record_bytes(self, partition: str, offset: int) -> int:
+        """Return about how many bytes a record takes from an offset on."""
+        told, size = self._sizes.get(partition, (0.0, 0))
+        if time.monotonic() - told > 30 * _FRESH:
+            size = self._sampled(partition, offset)
+            self._sizes[partition] = (time.monotonic(), size)
+        return size
+
+    def _sampled(self, partition: str, offset: int) -> int:
+        consumer = self._consumer()
+        consumer.assign([TopicPartition(self.topic, int(partition), offset)])
+        some = [m for m in consumer.consume(_SAMPLE, 1.0) if m.error() is None]
+        consumer.unassign()
+        return sum(len(m.value() or b"") + len(m.key() or b"") for m in some) // max(1, len(some))
+
+
+def _remade(connection: Connection, topic: str, topic_id: str, skips_lost: bool) -> KafkaReader:
+    return KafkaReader(connection, topic, topic_id, skips_lost=skips_lost)
+
+
+def _columns(messages: list[Message]) -> pa.RecordBatch:
+    columns = [
+        pa.array([m.key() for m in messages], pa.binary()),
+        pa.array([m.value() for m in messages], pa.binary()),
+        pa.array([m.timestamp()[1] for m in messages], pa.int64()),
+        pa.array([encode_headers(m.headers()) for m in messages], pa.binary()),
+        pa.array([m.offset() for m in messages], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)

@@ -1,0 +1,120 @@
+"""The topics of a broker: made, checked, and where they begin and end.
+
+Takes topics as the program names them; gives their readers, and what a producer, a consumer or
+the command line wants to know.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import NewTopic, OffsetSpec
+
+from millpond.connectors.kafka.connection import ANSWER, Connection
+from millpond.connectors.protocols import Offsets
+from millpond.connectors.topic import Topic, TopicConfig
+from millpond.errors import TopicError
+
+__all__ = ["Found", "create", "describe", "ensure", "names", "offsets_of"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A topic as the broker has it."""
+
+    id: str
+    """Another one, if a topic of the same name is made anew."""
+    partitions: int
+
+
+def names(connection: Connection) -> list[str]:
+    """Return the topics that the user may see, without Kafka's own."""
+    admin = connection.admin()
+    known = connection.ask("list the topics", lambda: admin.list_topics(timeout=ANSWER))
+    return sorted(name for name in known.topics if not name.startswith("__"))
+
+
+def describe(connection: Connection, name: str) -> Found | None:
+    """Return a topic, or None where there is none of the name."""
+
+    def look() -> Found | None:
+        admin = connection.admin()
+        wanted = TopicCollection([name])
+        (future,) = admin.describe_topics(wanted, request_timeout=ANSWER).values()
+        try:
+            found = future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        return Found(str(found.topic_id), len(found.partitions))
+
+    return connection.ask(f"look up topic {name!r}", look)
+
+
+def ensure(connection: Connection, topic: Topic, *, creates: bool) -> Found:
+    """Return a topic of the program; make it where it is missing and that is wanted."""
+    found = describe(connection, topic.name)
+    if found is not None:
+        return found
+    if not creates:
+        msg = (
+            f"topic {topic.name!r} does not exist on broker {connection.address} and "
+            "auto_create_topics is off.\n"
+            f"Fix: create it (millpond topics create {topic.name} --broker "
+            f"{connection.address}), or check its name."
+        )
+        raise TopicError(msg)
+    create(connection, topic.name, topic.config)
+    for _ in range(200):
+        found = describe(connection, topic.name)
+        if found is not None:
+            return found
+        time.sleep(0.05)
+    msg = f"topic {topic.name!r} was created, but broker {connection.address} does not show it."
+    raise TopicError(msg + "\nFix: run again; see the broker's log.")
+
+
+def create(connection: Connection, name: str, config: TopicConfig) -> None:
+    """Make a topic; one that is there already stays as it is."""
+    new = NewTopic(
+        name,
+        num_partitions=config.num_partitions,
+        replication_factor=config.replication_factor or -1,
+        config=dict(config.extra_config or {}),
+    )
+
+    def make() -> None:
+        (future,) = connection.admin().create_topics([new], request_timeout=ANSWER).values()
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    connection.ask(f"create topic {name!r}", make)
+
+
+def offsets_of(
+    connection: Connection, name: str, partitions: int, *, oldest: bool, committed: bool = True
+) -> Offsets:
+    """Return the oldest offset of each partition, or the one behind its last committed record."""
+    spec = OffsetSpec.earliest() if oldest else OffsetSpec.latest()
+    asked = {TopicPartition(name, number): spec for number in range(partitions)}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def ask() -> Offsets:
+        futures = connection.admin().list_offsets(
+            asked, isolation_level=level, request_timeout=ANSWER
+        )
+        return {str(place.partition): f.result().offset for place, f in futures.items()}
+
+    return connection.ask(f"look up the offsets of topic {name!r}", ask)

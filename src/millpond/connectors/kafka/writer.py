@@ -1,0 +1,243 @@
+"""The outputs of batches to Kafka: each batch is one transaction, or none of it is there.
+
+Takes Arrow columns for topics; writes them together with a record that has the number of the
+batch, in the topic `<group>.batches`. Who dies between this and the commit of the batch finds
+the number again and writes nothing a second time. Then the consumer group is told how far its
+sources were read; that is for people and their tools, nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any, Literal
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from millpond.connectors.headers import decode_headers
+from millpond.connectors.kafka.connection import (
+    ANSWER,
+    Connection,
+    Patience,
+    as_kafka_error,
+    is_passing,
+)
+from millpond.connectors.kafka.reader import KafkaReader
+from millpond.connectors.protocols import Offsets
+from millpond.errors import BrokerError, TopicError
+
+__all__ = ["Guarantee", "KafkaWriter"]
+
+Guarantee = Literal["exactly-once", "at-least-once"]
+
+# Milliseconds after which the broker gives up a transaction of a program that is gone: as long
+# as brokers allow, because a batch may wait for a broker that is away.
+_TRANSACTION_MS = 900_000
+
+# Seconds between two tries to write a batch, and for one try to commit it.
+_PAUSE, _COMMIT = 1.0, 60.0
+
+# Offsets at the end of the topic of batches among which the last number is looked for first.
+_LAST = 200
+
+_FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+logger = logging.getLogger("millpond")
+
+Part = tuple[str, pa.RecordBatch]
+
+
+class KafkaWriter:
+    """Writes the outputs of an application, batch by batch; lives in the driver."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        stream: str,
+        *,
+        partitions: Callable[[str], int],
+        positions: Callable[[int], dict[str, Offsets]],
+        batches: KafkaReader | None,
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            connection: The broker.
+            group: The consumer group, which is told how far its sources were read.
+            stream: Whose batches are counted.
+            partitions: Gives the number of partitions of a topic that is written.
+            positions: Gives, for a batch, the offsets up to which it reads topics.
+            batches: Reads the topic that has the numbers of the batches; None: no transactions,
+                a batch that comes again is written again.
+        """
+        self._connection = connection
+        self._group = group
+        self._stream = stream
+        self._partitions = partitions
+        self._positions = positions
+        self._batches = batches
+        self._parts: list[Part] = []
+        self._producer: Producer | None = None
+        self._failed: list[KafkaError] = []
+        self._last: int | None = None
+        """The last batch that was written; None where the broker has to be asked."""
+        self._group_client = connection.consumer({"group.id": group})
+
+    # --- a batch ----------------------------------------------------------------------------
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+        """Take records of a batch; they leave when it is complete."""
+        self._parts.append((topic, batch))
+
+    def complete(self, batch_id: int) -> None:
+        """Write what was taken; a batch that comes again changes nothing."""
+        parts, self._parts = self._parts, []
+        patience = Patience(self._connection.config.patience)
+        while parts:
+            try:
+                if self._batches is None:
+                    self._send(parts)
+                elif not self._has(batch_id):
+                    self._send_as_one(parts, batch_id)
+                break
+            except (KafkaException, SystemError) as error:
+                self._begin_anew(as_kafka_error(error), patience)
+        self._tell_group(batch_id)
+
+    def _send(self, parts: list[Part]) -> None:
+        producer = self._opened()
+        self._produce(producer, parts)
+        producer.flush()
+        if self._failed:
+            raise KafkaException(self._failed[0])
+
+    def _send_as_one(self, parts: list[Part], batch_id: int) -> None:
+        assert self._batches is not None
+        producer = self._opened()
+        producer.begin_transaction()
+        self._produce(producer, parts)
+        producer.produce(self._batches.topic, b"%d" % batch_id, self._stream.encode())
+        producer.commit_transaction(_COMMIT)
+        self._last = batch_id
+
+    def _produce(self, producer: Producer, parts: list[Part]) -> None:
+        for topic, batch in parts:
+            count = self._partitions(topic)
+            for key, value, timestamp, headers, instead in _rows(batch):
+                place = {} if key is not None else {"partition": instead % count}
+                while True:
+                    try:
+                        producer.produce(
+                            topic, value, key, timestamp=timestamp, headers=headers, **place
+                        )
+                        break
+                    except BufferError:  # more than librdkafka holds at a time
+                        producer.poll(0.1)
+            producer.poll(0)
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            settings: dict[str, Any] = {"on_delivery": self._delivered}
+            if self._batches is not None:
+                settings["transactional.id"] = f"millpond-{self._group}"
+                settings["transaction.timeout.ms"] = _TRANSACTION_MS
+            self._producer = self._connection.producer(settings)
+            if self._batches is not None:
+                # Fences whoever had the id before, and ends what he left open.
+                self._producer.init_transactions(ANSWER)
+        return self._producer
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _begin_anew(self, error: KafkaException, patience: Patience) -> None:
+        """Forget the producer and its transaction, or give up."""
+        told: KafkaError = error.args[0]
+        if told.code() in _FENCED:
+            msg = (
+                f"another application has taken over consumer group {self._group!r} on broker "
+                f"{self._connection.address}; this one may not write any more. Nothing of this "
+                "batch was written.\nFix: stop one of the two, or give it another consumer_group."
+            )
+            raise BrokerError(msg) from error
+        may_pass = told.retriable() or told.txn_requires_abort() or is_passing(error)
+        if patience.is_over() or not may_pass:
+            raise self._connection.error("write the outputs of a batch", error) from error
+        logger.warning("a batch could not be written yet, trying again: %s", told.str())
+        self._let_go()
+        self._failed, self._last = [], None
+        time.sleep(_PAUSE)
+
+    def _let_go(self) -> None:
+        if self._producer is not None:
+            self._producer.purge()  # or it would wait for the broker when it goes
+        self._producer = None
+
+    # --- what the broker knows of batches ---------------------------------------------------
+
+    def _has(self, batch_id: int) -> bool:
+        """Tell whether the broker has the batch; it is asked only where that is not known."""
+        if self._last is None:
+            self._opened()  # no answer is final while an older transaction is open
+            self._last = self._last_told()
+        if self._last > batch_id:
+            msg = (
+                f"broker {self._connection.address} has batch {self._last} of {self._stream!r}, "
+                f"which now writes batch {batch_id}: its state directory was put back to an older "
+                "copy.\nFix: use the state directory that wrote the topics, or app.clear_state()."
+            )
+            raise TopicError(msg)
+        return self._last == batch_id
+
+    def _last_told(self) -> int:
+        """Return the number of the last batch of the stream; -1 for none."""
+        assert self._batches is not None
+        end, oldest = (self._batches.initial(place)["0"] for place in ("latest", "earliest"))
+        near = max(oldest, end - _LAST)
+        for start, stop in ((near, end), (oldest, near)):
+            numbers = [
+                int(row["value"])
+                for batch in self._batches.read("0", start, stop)
+                for row in batch.to_pylist()
+                if row["key"] == self._stream.encode()
+            ]
+            if numbers:
+                return max(numbers)
+        return -1
+
+    def _tell_group(self, batch_id: int) -> None:
+        places = [
+            TopicPartition(topic, int(partition), offset)
+            for topic, offsets in self._positions(batch_id).items()
+            for partition, offset in offsets.items()
+        ]
+        try:
+            if places:
+                self._group_client.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            logger.warning("lag is not up to date: %s", error.args[0].str())
+
+    def close(self) -> None:
+        """Let go of the connection; what is not complete is gone."""
+        self._let_go()
+        self._group_client.close()
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Yield key, value, timestamp, headers, and what stands for the partition without a key."""
+    headers: Iterable[Any] = repeat(None)
+    if "headers" in batch.schema.names:
+        headers = map(decode_headers, batch.column("headers").to_pylist())
+    key, value, timestamp, instead = (
+        batch.column(name).to_pylist() for name in ("key", "value", "timestamp", "partition")
+    )
+    return zip(key, value, timestamp, headers, instead, strict=False)

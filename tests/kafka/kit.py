@@ -1,0 +1,50 @@
+"""What tests against a broker share: topics of their own, connections, what a reader sees."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import millpond as mp
+from millpond.connectors.kafka.connection import Connection
+
+
+def new_name(what: str = "topic") -> str:
+    return f"{what}-{uuid.uuid4().hex[:8]}"
+
+
+def new_topic(broker, partitions: int = 1, **config: str) -> str:
+    name = new_name()
+    admin = admin_of(broker)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
+    return name
+
+
+def admin_of(broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.address})
+
+
+def connect(broker, **options) -> Connection:
+    return Connection(mp.ConnectionConfig(broker.address, **options))
+
+
+def committed(broker, group: str, topic: str, partitions: int = 1) -> list[int]:
+    """The offsets of a consumer group, as lag tools see them."""
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": group})
+    places = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], 10)
+    consumer.close()
+    return [place.offset for place in places]
+
+
+def wait_for(condition, seconds: float = 20.0):
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come true in time")

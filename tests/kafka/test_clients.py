@@ -1,0 +1,104 @@
+"""`get_producer` and `get_consumer` speak to Kafka with the faces they have on the embedded log."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kit import new_name
+
+import millpond as mp
+from millpond.errors import ConfigError, TopicError
+
+pytestmark = pytest.mark.kafka
+
+NOW = int(time.time() * 1000)
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def app(request, broker, tmp_path):
+    address = broker.address if request.param == "kafka" else None
+    return mp.Application(
+        address, state_dir=tmp_path / "state", topics_dir=tmp_path / "topics", loglevel=None
+    )
+
+
+def test_records_come_back_as_they_were_written(app):
+    topic = app.topic(new_name(), key_deserializer="str", key_serializer="str")
+
+    with app.get_producer() as producer:
+        producer.produce(topic, "ann", {"n": 1}, timestamp=NOW, headers={"trace": "7"})
+        producer.produce(topic, "ann", None, timestamp=NOW + 1)
+        producer.produce(topic.name, b"ann", b'{"n": 3}', timestamp=NOW + 2)
+
+    with app.get_consumer() as consumer:
+        records = list(consumer.read(topic))
+    assert [(r.key, r.value, r.timestamp) for r in records] == [
+        ("ann", {"n": 1}, NOW),
+        ("ann", None, NOW + 1),
+        ("ann", {"n": 3}, NOW + 2),
+    ]
+    assert [r.headers for r in records] == [[("trace", b"7")], None, None]
+    assert [(r.topic, r.partition, r.offset) for r in records] == [
+        (topic.name, 0, i) for i in range(3)
+    ]
+
+
+def test_poll_gives_what_comes_next_or_nothing(app):
+    topic = app.topic(new_name())
+    with app.get_producer() as producer, app.get_consumer() as consumer:
+        producer.produce(topic, value={"n": 1})
+        producer.flush()
+        consumer.subscribe([topic])
+
+        assert consumer.poll(10).value == {"n": 1}
+        assert consumer.poll(0.1) is None
+        producer.produce(topic, value={"n": 2})
+        producer.flush()
+        assert consumer.poll(10).value == {"n": 2}
+
+
+def test_a_consumer_may_begin_at_the_end(app):
+    topic = app.topic(new_name())
+    with app.get_producer() as producer, app.get_consumer() as consumer:
+        producer.produce(topic, value=1)
+        producer.flush()
+        consumer.subscribe([topic], from_end=True)
+        producer.produce(topic, value=2)
+        producer.flush()
+
+        assert consumer.poll(10).value == 2
+
+
+def test_a_key_goes_to_one_partition_and_a_partition_may_be_chosen(app):
+    topic = app.topic(new_name(), config=mp.TopicConfig(num_partitions=4))
+    with app.get_producer() as producer:
+        for number in range(12):
+            producer.produce(topic, f"k{number % 3}", number)
+        producer.produce(topic, "k0", 99, partition=3)
+
+    with app.get_consumer() as consumer:
+        records = list(consumer.read(topic))
+    places = {(r.key, r.partition) for r in records if r.value != 99}
+    assert len(places) == 3
+    assert [r.partition for r in records if r.value == 99] == [3]
+    assert len(records) == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"topic": "bad name"}, ConfigError),
+        ({"timestamp": 1.5}, ConfigError),
+        ({"value": {"n": 1}}, TopicError),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_written_is_refused_at_the_call(app, options, kind):
+    with app.get_producer() as producer, pytest.raises(kind, match="Fix:"):
+        producer.produce(**{"topic": "clicks", "value": b"x", **options})
+
+
+def test_a_topic_that_is_not_there_cannot_be_read(app):
+    with app.get_consumer() as consumer, pytest.raises(TopicError, match="does not exist"):
+        list(consumer.read(new_name()))

@@ -1,0 +1,234 @@
+"""Ranges of a topic, read as a stage reads them: whole, the same again, and nothing skipped."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+from kit import admin_of, connect, new_topic, wait_for
+
+from millpond.connectors.headers import decode_headers
+from millpond.connectors.kafka.broker import KafkaBroker
+from millpond.connectors.kafka.reader import KafkaReader
+from millpond.connectors.kafka.topics import describe
+from millpond.connectors.topic import make_topic
+from millpond.errors import BrokerError, TopicError
+
+pytestmark = pytest.mark.kafka
+
+NOW = int(time.time() * 1000)
+
+
+def reader_of(broker, topic, **options) -> KafkaReader:
+    connection = connect(broker)
+    reader = KafkaReader(connection, topic, describe(connection, topic).id, **options)
+    return pickle.loads(pickle.dumps(reader))  # as it comes to a worker
+
+
+def values(reader, partition, start, end):
+    rows = [row for batch in reader.read(partition, start, end) for row in batch.to_pylist()]
+    return [(row["offset"], row["value"]) for row in rows]
+
+
+def produce(broker, topic, *records, **settings):
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0, **settings})
+    for record in records:
+        producer.produce(topic, **({"value": record} if isinstance(record, bytes) else record))
+    assert producer.flush(10) == 0
+
+
+def transaction(broker, topic, *records, commits=True):
+    settings = {"bootstrap.servers": broker.address, "transactional.id": topic}
+    producer = Producer(settings)
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for record in records:
+        producer.produce(topic, record)
+    producer.flush()
+    if commits:
+        producer.commit_transaction(10)
+    else:
+        producer.abort_transaction(10)
+
+
+def test_a_range_has_keys_values_times_headers_and_offsets(broker):
+    topic = new_topic(broker)
+    headers = [("trace", b"1"), ("empty", None)]
+    produce(broker, topic, {"key": b"k", "value": b"v", "timestamp": NOW, "headers": headers})
+    produce(broker, topic, {"key": b"k", "value": None, "timestamp": NOW + 1})  # a tombstone
+
+    (batch,) = reader_of(broker, topic).read("0", 0, 2)
+
+    first, second = batch.to_pylist()
+    assert decode_headers(first.pop("headers")) == headers
+    assert first == {"key": b"k", "value": b"v", "timestamp": NOW, "offset": 0}
+    assert second == {
+        "key": b"k",
+        "value": None,
+        "timestamp": NOW + 1,
+        "headers": None,
+        "offset": 1,
+    }
+
+
+def test_any_range_is_read_again_the_same(broker):
+    topic = new_topic(broker, 2)
+    for number in range(40):
+        produce(broker, topic, {"value": b"%d" % number, "partition": number % 2})
+    reader = reader_of(broker, topic)
+
+    for _ in range(2):
+        assert values(reader, "0", 0, 20) == [(i, b"%d" % (2 * i)) for i in range(20)]
+        assert values(reader, "1", 5, 8) == [(i, b"%d" % (2 * i + 1)) for i in range(5, 8)]
+        assert values(reader, "0", 19, 20) == [(19, b"38")]
+
+
+def test_where_a_group_starts_and_where_a_topic_ends(broker):
+    topic = new_topic(broker, 2)
+    produce(broker, topic, *({"value": b"x", "partition": 1} for _ in range(3)))
+    reader = reader_of(broker, topic)
+
+    assert reader.initial("earliest") == {"0": 0, "1": 0}
+    assert reader.initial("latest") == reader.latest() == {"0": 0, "1": 3}
+    with pytest.raises(TopicError, match="auto_offset_reset(.|\n)*Fix:"):
+        reader.initial("error")
+
+
+def test_what_was_taken_back_is_not_read(broker):
+    topic = new_topic(broker)
+    transaction(broker, topic, b"a", b"b")
+    transaction(broker, topic, b"never", commits=False)
+    transaction(broker, topic, b"c")
+    reader = reader_of(broker, topic)
+
+    end = reader.latest()["0"]
+    assert end == 7  # each transaction ends with a mark that takes an offset
+
+    assert values(reader, "0", 0, end) == [(0, b"a"), (1, b"b"), (5, b"c")]
+    assert values(reader, "0", 2, 5) == []
+    assert values(reader, "0", 5, end) == [(5, b"c")]
+
+
+def test_nothing_is_read_beyond_a_transaction_that_is_open(broker):
+    topic = new_topic(broker)
+    produce(broker, topic, b"before")
+    open_one = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    open_one.init_transactions(10)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open")
+    open_one.flush()
+    produce(broker, topic, b"behind")
+    reader = reader_of(broker, topic)
+
+    assert reader.latest() == {"0": 1}
+    assert values(reader, "0", 0, 1) == [(0, b"before")]
+
+    open_one.commit_transaction(10)
+    end = wait_for(lambda: reader.latest()["0"] > 1 and reader.latest()["0"])
+    assert values(reader, "0", 1, end) == [(1, b"open"), (2, b"behind")]
+
+
+def test_a_compacted_topic_has_gaps_and_still_ends(broker):
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    topic = new_topic(broker, **settings)
+    reader = reader_of(broker, topic)
+    for number in range(30):
+        produce(broker, topic, {"key": b"same", "value": b"%d" % number})
+        time.sleep(0.02)
+
+    def read():
+        time.sleep(0.2)
+        produce(broker, topic, {"key": b"other", "value": b"x"})
+        found = values(reader, "0", 0, 30)
+        return found if len(found) < 30 else None
+
+    found = wait_for(read, 30)
+    assert found[-1] == (29, b"29")
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning(broker):
+    topic = new_topic(broker)
+    produce(broker, topic, b"a")
+    reader = reader_of(broker, topic)
+    begin = reader.latest()
+    admin = admin_of(broker)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    produce(broker, topic, {"value": b"new", "partition": 2})
+
+    ends = wait_for(lambda: (e := reader.latest_from(begin)).get("2") and e)
+
+    assert ends == {"0": 1, "1": 0, "2": 1}
+    assert values(reader, "2", begin.get("2", 0), ends["2"]) == [(0, b"new")]
+
+
+def test_records_that_retention_took_are_an_error_or_skipped(broker):
+    topic = new_topic(broker, **{"retention.ms": "100", "segment.ms": "100"})
+    reader, skipping = reader_of(broker, topic), reader_of(broker, topic, skips_lost=True)
+    begin = reader.initial("earliest")
+
+    def oldest():
+        produce(broker, topic, b"x")
+        return reader_of(broker, topic).initial("earliest")["0"] > 0
+
+    wait_for(oldest)
+    time.sleep(1.1)  # what a reader knows is believed for a second
+
+    with pytest.raises(TopicError, match="deleted before they were read(.|\n)*on_lost_records"):
+        reader.latest_from(begin)
+    end = skipping.latest_from(begin)["0"]
+    assert all(offset > 0 for offset, _ in values(skipping, "0", 0, end))
+
+
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
+    topic = new_topic(broker)
+    reader = reader_of(broker, topic)
+    produce(broker, topic, b"old")
+    begin = reader.latest()
+    admin = admin_of(broker)
+    admin.delete_topics([topic])[topic].result(10)
+    time.sleep(1.1)
+    with pytest.raises(TopicError, match="not there any more(.|\n)*Fix:"):
+        wait_for(lambda: reader.latest_from(begin) and None, 5)
+
+    made = make_topic(topic)
+    place = KafkaBroker(
+        connect(broker), {}, creates=True, guarantee="exactly-once", skips_lost=False
+    )
+    place.prepare(made)
+    produce(broker, topic, b"new", b"new")
+    with pytest.raises(TopicError, match="made anew(.|\n)*clear_state"):
+        wait_for(lambda: reader.latest_from(begin) and None, 5)
+    with pytest.raises(TopicError, match="made anew(.|\n)*clear_state"):
+        place.prepare(made, known_as="the id it had before")
+
+
+def test_large_records_are_guessed_to_be_large(broker):
+    topic = new_topic(broker)
+    produce(broker, topic, *[b"x" * 50_000] * 30)
+    reader = reader_of(broker, topic)
+
+    assert reader.record_bytes("0", 0) == 50_000
+    assert [len(v) for _, v in values(reader, "0", 0, 30)] == [50_000] * 30
+
+
+def test_a_broker_that_is_away_is_waited_for_and_then_given_up(tmp_path):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        topic = new_topic(broker)
+        produce(broker, topic, b"a")
+        connection = connect(broker, patience=2.0, extra={"socket.timeout.ms": 1000})
+        reader = KafkaReader(connection, topic, describe(connection, topic).id)
+        begin = reader.latest()
+    reader._looked = 0.0
+
+    assert reader.latest_from(begin) == begin
+    with pytest.raises(BrokerError, match="Fix: is the address right"):
+        wait_for(lambda: reader.latest_from(begin) and None, 40)

@@ -1,0 +1,175 @@
+"""The outputs of batches: all of a batch or nothing, once, and not by two programs at a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from kit import committed, connect, new_name, new_topic
+
+from millpond.connectors.headers import encode_headers
+from millpond.connectors.kafka.broker import KafkaBroker
+from millpond.connectors.kafka.clients import KafkaConsumer
+from millpond.errors import BrokerError, TopicError
+from millpond.runtime.batch import HEADERS, records_schema
+
+pytestmark = pytest.mark.kafka
+
+NOW = 1_794_700_000_000
+
+
+def batch_of(*rows):
+    """Rows of (key, value), as they come from the stages."""
+    columns = [
+        [key for key, _ in rows],
+        [value for _, value in rows],
+        [NOW + i for i in range(len(rows))],
+        [0] * len(rows),
+        list(range(len(rows))),
+        list(range(len(rows))),
+        [encode_headers({"n": str(i)}) for i in range(len(rows))],
+    ]
+    schema = records_schema(HEADERS)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def writer_of(broker, group, read=None, stream="s", guarantee="exactly-once"):
+    place = KafkaBroker(connect(broker), {}, creates=True, guarantee=guarantee, skips_lost=False)
+    topics = [read] if read else []
+    return place.writer(
+        group,
+        stream,
+        True,
+        lambda batch: {topic: {"0": 10 * (batch + 1)} for topic in topics},
+    )
+
+
+def seen(broker, topic):
+    with KafkaConsumer(connect(broker)) as consumer:
+        return [(r.key, r.value) for r in consumer.read(topic)]
+
+
+def write(writer, topic, batch_id, *rows):
+    writer.write(topic, batch_of(*rows), batch_id)
+    writer.complete(batch_id)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_batch_arrives_with_keys_times_and_headers_and_the_group_knows_of_it(broker, guarantee):
+    out, read, group = new_topic(broker), new_topic(broker), new_name("group")
+    writer = writer_of(broker, group, read, guarantee=guarantee)
+
+    write(writer, out, 0, (b"a", b"1"), (b"b", None), (None, b"3"))
+
+    with KafkaConsumer(connect(broker)) as consumer:
+        records = list(consumer.read(out))
+    assert [(r.key, r.value) for r in records] == [(b"a", b"1"), (b"b", None), (None, b"3")]
+    assert [r.timestamp for r in records] == [NOW, NOW + 1, NOW + 2]
+    assert [r.headers for r in records] == [[("n", b"%d" % i)] for i in range(3)]
+    assert committed(broker, group, read) == [10]
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["from a topic", "from elsewhere"])
+def test_a_batch_that_comes_again_changes_nothing(broker, reads):
+    out, read, group = new_topic(broker), new_topic(broker), new_name("group")
+    read = read if reads else None
+    first = writer_of(broker, group, read)
+    write(first, out, 0, (b"a", b"1"))
+    write(first, out, 1, (b"a", b"2"))
+
+    again = writer_of(broker, group, read)  # after a crash: the commit of 1 was lost
+    write(again, out, 1, (b"a", b"2"))
+    write(again, out, 2, (b"a", b"3"))
+
+    assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_another_stream_of_the_group_counts_anew(broker):
+    out, group = new_topic(broker), new_name("group")
+    write(writer_of(broker, group, stream="one"), out, 0, (b"a", b"1"))
+
+    write(writer_of(broker, group, stream="two"), out, 0, (b"a", b"2"))
+
+    assert [value for _, value in seen(broker, out)] == [b"1", b"2"]
+
+
+def test_a_state_directory_that_was_put_back_is_noticed(broker):
+    out, group = new_topic(broker), new_name("group")
+    write(writer_of(broker, group), out, 5, (b"a", b"1"))
+
+    with pytest.raises(TopicError, match="older(.|\n)*Fix:"):
+        write(writer_of(broker, group), out, 3, (b"a", b"0"))
+
+
+def test_a_batch_without_outputs_only_moves_the_group(broker):
+    out, read, group = new_topic(broker), new_topic(broker), new_name("group")
+    writer = writer_of(broker, group, read)
+
+    writer.complete(0)
+
+    assert committed(broker, group, read) == [10]
+    assert seen(broker, out) == []
+
+
+def test_who_was_replaced_may_not_write_any_more(broker):
+    out, group = new_topic(broker), new_name("group")
+    old, new = writer_of(broker, group), writer_of(broker, group)
+    write(old, out, 0, (b"a", b"1"))
+    write(new, out, 1, (b"a", b"2"))
+
+    with pytest.raises(BrokerError, match="taken over(.|\n)*Fix:"):
+        write(old, out, 1, (b"a", b"zombie"))
+
+    write(new, out, 2, (b"a", b"3"))
+    assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_what_a_dead_program_left_open_is_never_seen(broker):
+    out, group = new_topic(broker), new_name("group")
+    dead = writer_of(broker, group)
+    producer = dead._opened()
+    producer.begin_transaction()
+    producer.produce(out, b"half")
+    producer.flush()
+
+    write(writer_of(broker, group), out, 0, (b"a", b"whole"))
+
+    assert seen(broker, out) == [(b"a", b"whole")]
+
+
+def test_records_without_a_key_go_by_the_place_they_came_from(broker):
+    out, group = new_topic(broker, 3), new_name("group")
+    writer = writer_of(broker, group)
+
+    write(writer, out, 0, *((None, b"%d" % i) for i in range(6)))
+
+    with KafkaConsumer(connect(broker)) as consumer:
+        found = {(r.partition, r.value) for r in consumer.read(out)}
+    assert found == {(i % 3, b"%d" % i) for i in range(6)}
+
+
+def test_a_record_that_is_too_large_is_an_error_that_says_so(broker):
+    out, group = new_topic(broker), new_name("group")
+    writer = writer_of(broker, group)
+
+    with pytest.raises(BrokerError, match=r"large(.|\n)*Fix:.*message\.max\.bytes"):
+        write(writer, out, 0, (b"a", b"x" * 2_000_000))
+
+    assert seen(broker, out) == []
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_batch_survives_a_broker_that_is_killed_and_comes_back(tmp_path, guarantee):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        out, read, group = new_topic(broker), new_topic(broker), new_name("group")
+        writer = writer_of(broker, group, read, guarantee=guarantee)
+        write(writer, out, 0, (b"a", b"1"))
+        broker.kill()
+        broker.start()
+
+        write(writer, out, 1, *((b"a", b"%d" % i) for i in range(2, 500)))
+
+        assert [value for _, value in seen(broker, out)] == [b"%d" % i for i in range(1, 500)]
+        assert committed(broker, group, read) == [20]
