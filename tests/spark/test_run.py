@@ -14,7 +14,6 @@ import pytest
 
 import millpond as mp
 from millpond.errors import (
-    ConfigError,
     GroupInUseError,
     SimulatedCrash,
     StateError,
@@ -363,8 +362,3 @@ def test_registered_types_are_kept_in_state(make_app):
         "(None, <Colour.RED: 'red'>)",
         "(Account(owner='ann', balance=1), <Colour.RED: 'red'>)",
     ]
-
-
-def test_kafka_is_refused_with_a_clear_error():
-    with pytest.raises(ConfigError, match="broker_address must be None"):
-        mp.Application("localhost:9092")
