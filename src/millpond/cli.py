@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +16,10 @@ from rich.table import Table
 
 from millpond import __version__
 from millpond.app import Application
-from millpond.connectors.clients import Consumer, Producer
-from millpond.connectors.log import Log
+from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.topic import TopicConfig
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.record import Record
 
 __all__ = ["main"]
 
@@ -27,12 +30,19 @@ command = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-topics = typer.Typer(help="Look at and write to topics of the embedded log.", no_args_is_help=True)
+topics = typer.Typer(
+    help="Look at and write to topics, of Kafka or of the embedded log.", no_args_is_help=True
+)
 command.add_typer(topics, name="topics")
 
 _out = Console()
 AppFile = Annotated[str, typer.Argument(help="APP.py or APP.py:name", show_default=False)]
 Folder = Annotated[Path, typer.Option("--topics-dir", help="The folder of the embedded log.")]
+Address = Annotated[str | None, typer.Option("--broker", help="host:port of a Kafka broker.")]
+Setting = Annotated[
+    list[str] | None, typer.Option("-X", help="NAME=VALUE, a setting of librdkafka; repeatable.")
+]
+_TOPICS = Path("topics")
 
 
 @command.command()
@@ -61,54 +71,78 @@ def version() -> None:
 
 
 @topics.command("ls")
-def list_topics(topics_dir: Folder = Path("topics")) -> None:
+def list_topics(
+    broker: Address = None, setting: Setting = None, topics_dir: Folder = _TOPICS
+) -> None:
     """List topics with their partitions and records."""
-    log = Log(topics_dir)
     table = Table("topic", "partitions", "records")
-    for name in log.topics():
-        count = log.partitions(name)
-        ends = sum(log.end(name, p) - log.start(name, p) for p in range(count))
-        table.add_row(name, str(count), f"{ends:,}")
-    _out.print(table if table.row_count else f"No topics in {topics_dir}.")
+    for name, partitions, records in _topics(broker, setting, topics_dir).broker.listed():
+        table.add_row(name, str(partitions), f"{records:,}")
+    _out.print(table if table.row_count else f"No topics in {broker or topics_dir}.")
+
+
+@topics.command("create")
+def create_topic(
+    topic: str,
+    partitions: Annotated[int, typer.Option(help="How many partitions it has.")] = 1,
+    replication: Annotated[int, typer.Option(help="On how many brokers each is kept.")] = 1,
+    config: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE, a setting of the topic itself.")
+    ] = None,
+    broker: Address = None,
+    setting: Setting = None,
+    topics_dir: Folder = _TOPICS,
+) -> None:
+    """Make a topic; one that is there already stays as it is."""
+    app = _topics(broker, setting, topics_dir)
+    made = TopicConfig(partitions, replication, _pairs(config))
+    app.broker.prepare(app.topic(topic, config=made))
+    listed = {name: count for name, count, _ in app.broker.listed()}
+    typer.echo(f"{topic} has {listed[topic]} partition{'s' * (listed[topic] != 1)}.")
 
 
 @topics.command("read")
 def read_topic(
     topic: str,
-    topics_dir: Folder = Path("topics"),
     limit: Annotated[int, typer.Option(help="Show so many records at most; 0: all.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more.")] = False,
+    broker: Address = None,
+    setting: Setting = None,
+    topics_dir: Folder = _TOPICS,
 ) -> None:
     """Show the records of a topic, one JSON object a line."""
-    consumer = Consumer(Log(topics_dir))
-    consumer.subscribe([topic])
-    shown = 0
-    while not limit or shown < limit:
-        record = consumer.poll(1.0 if follow else 0.0)
-        if record is None:
-            if follow:
-                continue
-            return
-        place = {"partition": record.partition, "offset": record.offset}
-        line = {
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "timestamp": record.timestamp,
-        }
-        headers = {name: _text(value) for name, value in record.headers or []}
-        typer.echo(json.dumps({**place, **line, **({"headers": headers} if headers else {})}))
-        shown += 1
+    with _topics(broker, setting, topics_dir).get_consumer() as consumer:
+        consumer.subscribe([topic])
+        records = _followed(consumer) if follow else consumer.read(topic)
+        for record in islice(records, limit or None):
+            place = {"partition": record.partition, "offset": record.offset}
+            line = {
+                "key": _text(record.key),
+                "value": _text(record.value),
+                "timestamp": record.timestamp,
+            }
+            headers = {name: _text(value) for name, value in record.headers or []}
+            typer.echo(json.dumps({**place, **line, **({"headers": headers} if headers else {})}))
+
+
+def _followed(consumer: Any) -> Iterator[Record]:
+    while True:
+        record = consumer.poll(1.0)
+        if record is not None:
+            yield record
 
 
 @topics.command("write")
 def write_topic(
     topic: str,
-    topics_dir: Folder = Path("topics"),
     key: Annotated[str | None, typer.Option(help="The key of every record.")] = None,
     key_field: Annotated[str | None, typer.Option(help="The JSON field that is the key.")] = None,
+    broker: Address = None,
+    setting: Setting = None,
+    topics_dir: Folder = _TOPICS,
 ) -> None:
     """Write each line of standard input as a record."""
-    with Producer(Log(topics_dir)) as producer:
+    with _topics(broker, setting, topics_dir).get_producer() as producer:
         count = 0
         for number, line in enumerate(sys.stdin, 1):
             text = line.rstrip("\n")
@@ -117,6 +151,25 @@ def write_topic(
                 producer.produce(topic, key=chosen, value=text)
                 count += 1
     typer.echo(f"{count} record{'s' * (count != 1)} written to {topic}.")
+
+
+def _topics(broker: str | None, settings: list[str] | None, folder: Path) -> Application:
+    """Return an application that only stands for the place where topics live."""
+    connection = None
+    if broker is not None:
+        named = {"bootstrap.servers": broker, **_pairs(settings)}
+        connection = ConnectionConfig.from_librdkafka_dict(named)
+    app = Application(connection, topics_dir=folder, loglevel=None)
+    app.broker.connect()
+    return app
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str]:
+    for text in texts or []:
+        if "=" not in text:
+            msg = f"{shown(text)} is no setting.\nFix: NAME=VALUE, as in retention.ms=-1."
+            raise ConfigError(msg)
+    return dict(text.split("=", 1) for text in texts or [])
 
 
 def _key_of(line: str, field: str, number: int) -> str:
