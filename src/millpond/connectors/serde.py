@@ -1,20 +1,44 @@
 """Record fields to bytes and back: json, bytes, str, int, double.
 
 Takes a name or an object; gives a `Serializer` and a `Deserializer`. A missing field (None) is
-a missing field in bytes too: it never reaches a (de)serializer.
+a missing field in bytes too: it never reaches a (de)serializer. Avro and Protobuf are in
+`formats`.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import cloudpickle
 import msgspec
 
-from millpond.errors import ConfigError, SerializationError, shown
+from millpond.connectors.registry import (
+    Registered,
+    SchemaRegistryClientConfig,
+    SchemaRegistrySerializationConfig,
+    imported,
+    registry_for,
+    shorter,
+)
+from millpond.errors import ConfigError, MillpondError, SerializationError, shown
 
-__all__ = ["Deserializer", "Serializer", "deserializer", "fast", "serializer"]
+__all__ = [
+    "Deserializer",
+    "JSONDeserializer",
+    "JSONSerializer",
+    "Serializer",
+    "attempt",
+    "bound",
+    "deserializer",
+    "fast",
+    "serializer",
+]
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
 
 
 def fast(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -34,43 +58,164 @@ class Deserializer(Protocol):
     def __call__(self, data: bytes) -> Any: ...
 
 
-class JSONSerializer:
-    """Writes JSON; bytes inside a value become base64 text."""
+class JSONSerializer(Registered):
+    """Writes JSON; bytes inside a value become base64 text.
 
-    def __init__(self, dumps: Callable[[Any], Any] | None = None) -> None:
-        self._dumps = dumps
-        self._encode = msgspec.json.Encoder().encode
-        self.fast = self._encode if dumps is None else None
+    Args:
+        dumps: Function that writes a value, such as `json.dumps`. Default: msgspec's.
+        schema: JSON schema that values must fit; its draft is that of `$schema`, or 2020-12. It
+            needs `pip install 'millpond[jsonschema]'`.
+        validator: A validator of the package jsonschema; takes the place of the schema's own.
+        schema_registry_client_config: Register the schema there, and write its id in front.
+        schema_registry_serialization_config: How that is done.
+    """
+
+    def __init__(
+        self,
+        dumps: Callable[[Any], Any] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        validator: Any = None,
+        schema_registry_client_config: SchemaRegistryClientConfig | None = None,
+        schema_registry_serialization_config: SchemaRegistrySerializationConfig | None = None,
+    ) -> None:
+        self._dumps: Callable[[Any], Any] | None = dumps
+        self._check = _check_for(schema, validator)
+        self._registry = registry_for(
+            schema_registry_client_config, schema_registry_serialization_config, writes=True
+        )
+        if self._registry is not None and schema is None:
+            msg = "JSONSerializer(schema_registry_client_config=...) has no schema to register."
+            raise ConfigError(msg + '\nFix: JSONSerializer(schema={"title": ...}, ...).')
+        self._schema = schema
+
+    @property
+    def fast(self) -> Callable[[Any], bytes] | None:
+        return None if self._dumps or self._check or self._registry else _encode_json
 
     def __call__(self, value: Any) -> bytes:
-        try:
-            if self._dumps is None:
-                return self._encode(value)
-            data = self._dumps(value)
-            return data.encode() if isinstance(data, str) else data
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise SerializationError(_failed("write as json", value, error)) from error
+        return attempt("write as json", self._write, value)  # type: ignore[no-any-return]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return JSONSerializer, (self._dumps,)
+    def _write(self, value: Any) -> Any:
+        if self._check is not None:
+            self._check(value)
+        if self._registry is not None:
+            return self._registry.write(self._confluent, value)
+        if self._dumps is None:
+            return _encode_json(value)
+        data = self._dumps(value)
+        return data.encode() if isinstance(data, str) else data
+
+    def _confluent(self, client: Any, settings: SchemaRegistrySerializationConfig) -> Any:
+        return imported("confluent_kafka.schema_registry.json_schema", "registry").JSONSerializer(
+            json.dumps(self._schema),
+            client,
+            # The schema was checked above, unless it is the registry's.
+            conf={**settings.for_writing(), "validate": settings.use_latest_version},
+            json_encode=self._dumps or _encode_json,
+        )
 
 
-class JSONDeserializer:
-    """Reads JSON."""
+class JSONDeserializer(Registered):
+    """Reads JSON.
 
-    def __init__(self, loads: Callable[[bytes], Any] | None = None) -> None:
-        self._loads = loads
-        self._decode: Callable[[bytes], Any] = loads or msgspec.json.Decoder().decode
-        self.fast = self._decode if loads is None else None
+    Args:
+        loads: Function that reads bytes, such as `json.loads`. Default: msgspec's.
+        schema: JSON schema that values must fit; its draft is that of `$schema`, or 2020-12. It
+            needs `pip install 'millpond[jsonschema]'`.
+        validator: A validator of the package jsonschema; takes the place of the schema's own.
+        schema_registry_client_config: The registry with which the bytes were written. Without a
+            schema here, values must fit the one that they were written with.
+        schema_registry_serialization_config: How it is asked.
+    """
+
+    def __init__(
+        self,
+        loads: Callable[[bytes], Any] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        validator: Any = None,
+        schema_registry_client_config: SchemaRegistryClientConfig | None = None,
+        schema_registry_serialization_config: SchemaRegistrySerializationConfig | None = None,
+    ) -> None:
+        self._loads: Callable[[bytes], Any] | None = loads
+        self._check = _check_for(schema, validator)
+        self._registry = registry_for(
+            schema_registry_client_config, schema_registry_serialization_config, writes=False
+        )
+
+    @property
+    def fast(self) -> Callable[[bytes], Any] | None:
+        return None if self._loads or self._check or self._registry else _decode_json
 
     def __call__(self, data: bytes) -> Any:
-        try:
-            return self._decode(data)
-        except ValueError as error:
-            raise SerializationError(_failed("read as json", data, error)) from error
+        return attempt("read as json", self._read, data)
 
+    def _read(self, data: bytes) -> Any:
+        if self._registry is not None:
+            value = self._registry.read(self._confluent, data)
+        else:
+            value = (self._loads or _decode_json)(data)
+        if self._check is not None:
+            self._check(value)
+        return value
+
+    def _confluent(self, client: Any, settings: SchemaRegistrySerializationConfig) -> Any:
+        is_checked = self._check is None or settings.use_latest_version
+        return imported("confluent_kafka.schema_registry.json_schema", "registry").JSONDeserializer(
+            None,
+            schema_registry_client=client,
+            conf={**settings.for_reading(), "validate": is_checked},
+            json_decode=self._loads or _decode_json,
+        )
+
+
+class _Check:
+    """Refuses values that a JSON schema does not allow."""
+
+    def __init__(self, schema: Mapping[str, Any] | None, validator: Any) -> None:
+        self._given = schema, validator
+        self._validator = _checked_validator(schema, validator)
+        self._error = imported("jsonschema", "jsonschema").ValidationError
+
+    def __call__(self, value: Any) -> None:
+        try:
+            self._validator.validate(value)
+        except self._error as error:
+            msg = (
+                f"{shown(value)} does not fit the JSON schema: at {error.json_path}, "
+                f"{shorter(error.message)}.\nFix: mend the producer, or change the schema."
+            )
+            raise SerializationError(msg) from None  # its text has the whole value and schema
+
+    # A validator holds functions that pickle does not take; a schema travels as it is.
     def __reduce__(self) -> tuple[Any, ...]:
-        return JSONDeserializer, (self._loads,)
+        schema, validator = self._given
+        if validator is None:
+            return _Check, self._given
+        return _thawed_check, (schema, cloudpickle.dumps(validator))
+
+
+def _thawed_check(schema: Mapping[str, Any] | None, validator: bytes) -> _Check:
+    return _Check(schema, cloudpickle.loads(validator))
+
+
+def _check_for(schema: Mapping[str, Any] | None, validator: Any) -> _Check | None:
+    return None if schema is None and validator is None else _Check(schema, validator)
+
+
+def _checked_validator(schema: Any, validator: Any) -> Any:
+    jsonschema = imported("jsonschema", "jsonschema")
+    newest = jsonschema.Draft202012Validator
+    try:
+        if validator is not None:
+            validator.check_schema(validator.schema)
+            return validator
+        kind = jsonschema.validators.validator_for(schema, default=newest)
+        kind.check_schema(schema)
+    except (AttributeError, TypeError, jsonschema.SchemaError) as error:
+        msg = f"this is no JSON schema: {shown(schema or validator)} ({shorter(error)})."
+        raise ConfigError(msg + '\nFix: schema={"type": "object", ...}.') from error
+    # With a registry of its own a validator fetches nothing that a schema refers to.
+    return kind(schema, registry=imported("jsonschema_specifications", "jsonschema").REGISTRY)
 
 
 class BytesSerializer:
@@ -193,6 +338,12 @@ def deserializer(named: str | type | Deserializer) -> Deserializer:
     return _resolve(named, _DESERIALIZERS, "deserializer")  # type: ignore[no-any-return]
 
 
+def bound(made: Any, topic: str, field: str) -> Any:
+    """Return a (de)serializer that knows its topic and field, where it wants to know them."""
+    bind = getattr(made, "bind", None)
+    return made if bind is None else bind(topic, field)
+
+
 def _resolve(named: Any, known: dict[str, type], what: str) -> Any:
     if isinstance(named, str):
         if named in known:
@@ -211,8 +362,18 @@ def _resolve(named: Any, known: dict[str, type], what: str) -> Any:
     return made
 
 
+def attempt(action: str, function: Callable[[Any], Any], given: Any) -> Any:
+    """Call a function of another library; whatever it raises is about the value it was given."""
+    try:
+        return function(given)
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise SerializationError(_failed(action, given, error)) from error
+
+
 def _failed(action: str, value: object, reason: object) -> str:
     return (
-        f"cannot {action}: {shown(value)} ({reason}).\n"
+        f"cannot {action}: {shown(value)} ({shorter(reason)}).\n"
         "Fix: choose the (de)serializer that fits this topic, or mend the producer."
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.connectors.serde import Deserializer, Serializer, deserializer, serializer
+from millpond.connectors.serde import Deserializer, Serializer, bound, deserializer, serializer
 from millpond.errors import ConfigError, shown
 from millpond.record import Headers
 from millpond.windows import LIVE, Clocking
@@ -76,10 +76,10 @@ def make_topic(
         raise ConfigError(msg)
     return Topic(
         name=name,
-        value_deserializer=deserializer(value_deserializer),
-        key_deserializer=deserializer(key_deserializer),
-        value_serializer=serializer(value_serializer),
-        key_serializer=serializer(key_serializer),
+        value_deserializer=bound(deserializer(value_deserializer), name, "value"),
+        key_deserializer=bound(deserializer(key_deserializer), name, "key"),
+        value_serializer=bound(serializer(value_serializer), name, "value"),
+        key_serializer=bound(serializer(key_serializer), name, "key"),
         timestamp_extractor=timestamp_extractor,
         config=config or TopicConfig(),
         clocking=clocking or LIVE,
