@@ -4,7 +4,7 @@
       lock                     held while an application runs; the system frees it when it dies
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint
-      clock-0001.json          what the last batch saw of the time; can be done without
+      clock-0001.json          what the last batch saw of the time; without it, it is done again
       sources/                 spools of list sources, file lists of file sources
 
 Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
@@ -192,6 +192,13 @@ class StateDirectory:
             if isinstance(offsets, dict) and "millpond" in offsets:
                 return offsets
         return None
+
+    def take_back(self, manifest: Manifest) -> None:
+        """Let the last committed batch be done once more, with the same records and time."""
+        commits = self.generation(manifest) / "commits"
+        last = max(int(f.name) for f in commits.glob("[0-9]*") if f.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
 
     # --- clearing ---------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ What must come out is what the local engine gives for the same rounds of records
 from __future__ import annotations
 
 import json
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -36,11 +38,15 @@ def in_any_order(values):
     return sorted(values, key=repr)
 
 
-def windows(sdf, name):
+def windows(sdf, name, out=None):
     """Count in windows of ten seconds; give these, and what is too late, with the name."""
     window = sdf.tumbling_window(10 * SECOND, name=name).agg(n=Count())
-    window.final().apply(lambda result: (name, result["start"], result["n"]))
-    window.late().apply(lambda report: (name, "late", report["timestamp"]))
+    results = [
+        window.final().apply(lambda result: (name, result["start"], result["n"])),
+        window.late().apply(lambda report: (name, "late", report["timestamp"])),
+    ]
+    for result in results if out else []:
+        result.to_topic(out)
 
 
 # --- streams that go quiet ------------------------------------------------------------------
@@ -51,7 +57,7 @@ QUIET = [("ann", 1, 1_000), ("ann", 1, 2_000), ("ann", 1, 11_000)]
 def rows_source(spark, folder, records):
     """Records as the rows of a file that Spark reads."""
     folder.mkdir(exist_ok=True)
-    rows = (json.dumps({"user": key, "time": time}) for key, _, time in records)
+    rows = (json.dumps({"user": key, "time": moment}) for key, _, moment in records)
     (folder / "rows.json").write_text("\n".join(rows))
     rows = spark.readStream.schema("user string, time long").json(str(folder))
     return mp.SparkSource(rows, key="user", timestamp="time", name="rows")
@@ -205,19 +211,23 @@ def ring(key, state, timer):
 
 
 def build_timed(app):
+    """What comes out goes to a topic too: a batch that is done again comes out of `run` again."""
     events = app.topic("events", key_deserializer="str")
-    sdf = app.dataframe(events)
-    windows(sdf, "windows")
-    sdf.apply(remember, stateful=True, on_timer=ring)
+    sdf, out = app.dataframe(events), app.topic("out")
+    windows(sdf, "windows", out)
+    sdf.apply(remember, stateful=True, on_timer=ring).to_topic(out)
     return events
 
 
-# In each round something waits that is due in the next, for keys that then have no record. No
-# record is late: what is late is not the same without the file.
+def written(app):
+    return [tuple(record.value) for record in app.get_consumer().read("out")]
+
+
+# In each round something waits that is due in the next, for keys that then have no record.
 ROUNDS = [
     [("a", 1, 0), ("b", 2, 2_000), ("a", 3, 4_000)],
     [("c", 1, 12_000), ("a", 3, 13_000), ("d", 4, 14_000)],
-    [("e", 1, 31_000), ("a", 3, 32_000), ("f", 5, 33_000)],
+    [("e", 1, 31_000), ("late", 1, 1_000), ("a", 3, 32_000), ("f", 5, 33_000)],
     [("a", 3, 90_000)],
 ]
 
@@ -249,7 +259,9 @@ def test_windows_timers_and_expiry_outlive_a_clock_file_that_is_lost_torn_or_old
         app = make_app()
         produce(app, build_timed(app), records)
         harm(file, older)
-        found.append(app.run(drain=True))
+        known = sum(map(len, found))
+        app.run(drain=True)
+        found.append(written(app)[known:])
         older = older or file.read_text()  # that of the first round
 
     local, _ = local_of(app)
@@ -259,7 +271,59 @@ def test_windows_timers_and_expiry_outlive_a_clock_file_that_is_lost_torn_or_old
         by_event_time = [value for value in values if value != ("wall", "b")]
         assert in_any_order(by_event_time) == in_any_order(local.run()[known:]), harm
     every = [value for values in found for value in values]
-    counted = [value[2] for value in every if value[0] == "windows"]
-    assert sum(counted) == sum(map(len, ROUNDS)) - 1  # the last record's window is open
+    assert ("windows", "late", 1_000) in every
+    counted = [value[2] for value in every if value[0] == "windows" and value[1] != "late"]
+    assert sum(counted) == sum(map(len, ROUNDS)) - 2  # one is late, the last one's window is open
     assert every.count(("wall", "b")) == 1
     assert {item.key for item in app.scan_state()} == {"a"}  # all else has expired
+
+
+# --- drains and streams that live on --------------------------------------------------------
+
+
+def test_a_stream_that_goes_on_during_a_drain_is_not_idle(make_app):
+    def build(most):
+        app = make_app(max_records_per_batch=most)
+        alive = app.topic("alive", idle_after=timedelta(seconds=2))
+        windows(app.dataframe(alive), "alive")
+        app.dataframe(app.topic("large")).apply(lambda value: time.sleep(0.5)).filter(bool)
+        return app, alive
+
+    app, alive = build(1)
+    over = threading.Event()
+
+    def go_on():
+        while not app.reports:  # behind the first batch, so the drain has set its end
+            time.sleep(0.01)
+        timestamp = 0
+        while not over.wait(0.2):
+            timestamp += 1
+            produce(app, alive, [("a", 1, timestamp)])
+
+    produce(app, alive, [("a", 1, 0)])
+    produce(app, app.topics["large"], [("b", 1, 0)] * 8)
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        values = app.run(drain=True)  # longer than 2 seconds
+    finally:
+        over.set()
+        thread.join()
+
+    assert values + build(None)[0].run(drain=True) == []  # nothing is late, the window is open
+
+
+def test_a_stream_that_was_quiet_between_two_drains_closes_its_last_window(make_app):
+    def build():
+        app = make_app()
+        clicks = app.topic("clicks", idle_after=A_SECOND)
+        windows(app.dataframe(clicks), "clicks")
+        return app, clicks
+
+    app, clicks = build()
+    produce(app, clicks, [("a", 1, 1_000)])
+    found = [app.run(drain=True)]
+    time.sleep(1.5)
+    found.append(build()[0].run(drain=True))
+
+    assert found == [[], [("clicks", 0, 1)]]

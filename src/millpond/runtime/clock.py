@@ -114,8 +114,13 @@ class Timekeeper:
     """For each scope and group the next moment of each of its clocks."""
     is_sure: bool = False
     """Whether `due` is complete; if not, every group is woken once."""
+    waits: bool = True
+    """Whether a source counts as idle only when it was seen to be quiet for so long from here on;
+    a drain does not wait: it goes by when something last came."""
     _quiet: dict[str, int] = field(default_factory=dict)
-    """Since when nothing has been waiting at a source."""
+    """Since when nothing has come to a source."""
+    _has_had: set[str] = field(default_factory=set)
+    """The sources that had something."""
 
     def observe(self, report: BatchReport, now: int) -> None:
         """Take what a batch saw."""
@@ -133,26 +138,42 @@ class Timekeeper:
             told = (len(self.due.get(scope, {})) for scope in self.work.stages)
             self.is_sure = all(count == self.work.groups for count in told)
 
-    def next(self, last: dict[str, Any], now: int, waiting: Collection[str]) -> Tick | None:
+    def next(
+        self,
+        last: dict[str, Any],
+        now: int,
+        waiting: Collection[str],
+        alive: Collection[str] | None = None,
+    ) -> Tick | None:
         """Return the time of the next batch, or None where there is no reason for one.
 
         Args:
             last: The clock of the last batch, as `to_offset` wrote it; empty before the first.
             now: The wall clock.
             waiting: The sources that have records to read.
+            alive: Those that have records at all, though maybe not for this run. Default: the
+                same.
         """
         now = max(now, last.get("now", 0))
-        for source in {s for point in self.work.points for s in point.sources}:
-            if source in waiting:
-                self._quiet.pop(source, None)
-            else:
-                self._quiet.setdefault(source, now)
+        self._listen(waiting if alive is None else alive, now)
         before = self._of_points(last.get("marks", {}))
         clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)), before)
         if clock.seq == 1:
             self.is_sure = True  # before the first batch there is nothing to wake
         woken = self._woken(clock, last)
         return Tick(clock, woken) if waiting or woken else None
+
+    def _listen(self, alive: Collection[str], now: int) -> None:
+        """Note since when each source is quiet."""
+        for point in self.work.points:
+            for source in point.sources:
+                if source in alive:
+                    self._has_had.add(source)
+                    self._quiet.pop(source, None)
+                else:
+                    is_known = point.name in self.arrived and source not in self._has_had
+                    is_old = is_known and not self.waits
+                    self._quiet.setdefault(source, NEVER if is_old else now)
 
     def to_offset(self, tick: Tick) -> dict[str, Any]:
         """Return a clock as it is written down with the offsets of its batch."""

@@ -112,24 +112,22 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._final = {}
+        self._keeper.waits = False
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._with_new_sources(start[FORMAT])
         ends = {name: self._latest(name, begin[name]) for name in self._names}
         ends.update({name: offsets for name, offsets in begin.items() if name not in ends})
+        alive = _moved(begin, ends)
         if self._final is not None:
             self._final = self._final or ends
             ends = {name: self._final.get(name, ends[name]) for name in ends}
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begin, ends, min(limit.max_rows, self._most_by_size(begin, ends)))
-        waiting = [
-            name
-            for name, offsets in ends.items()
-            if any(end > begin[name].get(partition, 0) for partition, end in offsets.items())
-        ]
         last = start.get(CLOCK, {})
         self._hear_of(last.get("seq", 0))
-        tick = self._keeper.next(last, time.time_ns() // 1_000_000, waiting)
+        now = time.time_ns() // 1_000_000
+        tick = self._keeper.next(last, now, _moved(begin, ends), alive)
         return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
 
     def _hear_of(self, seq: int) -> None:
@@ -198,6 +196,15 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         types = (pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.binary())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, ["source", "partition", "start", "end", "clock"])
+
+
+def _moved(begin: All, ends: All) -> list[str]:
+    """Return the sources that have records between two places."""
+    return [
+        name
+        for name, offsets in ends.items()
+        if any(end > begin[name].get(partition, 0) for partition, end in offsets.items())
+    ]
 
 
 def _limited(begin: All, ends: All, most: int) -> All:
