@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 PROGRAM = Path(__file__).parents[1] / "spark" / "programs" / "killed.py"
 KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
-RECORDS, KEYS = 40_000 if KILLS < 5 else 200_000, 3_000
+RECORDS, KEYS = 42_000 if KILLS < 5 else 200_000, 3_000
 BASE = (int(time.time() * 1000) // 10_000 - 100) * 10_000
 
 
