@@ -249,7 +249,7 @@ class DeadLetters:
 
 
 class Readable(Protocol):
-    """How the bytes of a record are read (see `stage.Entry`)."""
+    """How the bytes of a record are read (see `entry.Entry`)."""
 
     @property
     def decode_value(self) -> Callable[[bytes], Any]: ...

@@ -21,12 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
-from millpond.connectors.topic import TimestampType
 from millpond.errors import Failure, FutureTimestampError, shown
-from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.record import NOWHERE, MessageContext, Origin, current_origin
 from millpond.runtime.batch import (
@@ -43,8 +40,9 @@ from millpond.runtime.batch import (
 )
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
-from millpond.runtime.compose import Composer, checked_timestamp, clocked, fan_out
-from millpond.runtime.emit import Emitter, Push, StepFailure
+from millpond.runtime.compose import Composer
+from millpond.runtime.emit import Emitter, StepFailure
+from millpond.runtime.entry import Entry, make_entries
 from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
 from millpond.runtime.schedule import Schedule
 from millpond.state.codec import Codec
@@ -53,7 +51,7 @@ from millpond.state.store import Store
 from millpond.state.view import KeyScope
 from millpond.steps.kinds import Emit, Read, Step, Write
 
-__all__ = ["Entry", "Settings", "StageRunner"]
+__all__ = ["Settings", "StageRunner"]
 
 # Emitted bytes after which a stage hands on what it has, so that memory stays bounded (bytes).
 _CHUNK_BYTES = 8 * 1024 * 1024
@@ -76,23 +74,6 @@ class Settings:
     def undo(self) -> bool:
         """Whether a failed record's writes must be undone: not where the batch is dropped."""
         return self.on_error != "stop" or self.on_processing_error is not None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """How records enter a stage: how their bytes are read, and the function they meet first."""
-
-    read: Step
-    decode_value: Callable[[bytes], Any]
-    decode_key: Callable[[bytes], Any]
-    push: Push
-    is_raw_value: bool = False
-    """Whether a value's bytes are a producer's own."""
-    is_raw_key: bool = False
-    point: ClockPoint | None = None
-    """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
-    is_guarded: bool = False
-    """Whether each record's time is looked at, because one of the batch is absurd."""
 
 
 @dataclass
@@ -155,7 +136,8 @@ class StageRunner:
             self._schedule,
             self._points,
         )
-        self.entries = self._make_entries(composer)
+        self.entries = make_entries(plan, stage, composer, settings.codec)
+        self._clocked = composer.clocked
         self._windows = composer.windows
         self._finishers = composer.finishers
 
@@ -193,45 +175,6 @@ class StageRunner:
         ]
         ends = [e for o, e in self._outputs.items() if o.step is step and o.kind not in _IN_PLACE]
         return edges + ends
-
-    def _make_entries(self, composer: Composer) -> dict[int, Entry]:
-        if self.stage.number == 0:
-            return {
-                number: self._entry_of_source(read, composer.below(read))
-                for number, read in enumerate(self.plan.reads)
-            }
-        arriving = [edge for edge in self.plan.edges if edge.target == self.stage.number]
-        return {edge.number: self._entry_of(edge, composer) for edge in arriving}
-
-    def _entry_of_source(self, read: Read, push: Push) -> Entry:
-        source, point = read.source, self._points[read]
-        if source.timestamp_extractor:
-            push = _with_timestamp(read, clocked(point, read, self._schedule, self._scope, push))
-        is_topic = source.kind == "topic"
-        return Entry(
-            read,
-            source.value_deserializer,
-            source.key_deserializer,
-            push,
-            is_raw_value=is_topic,
-            is_raw_key=is_topic,
-            point=None if source.timestamp_extractor else point,
-        )
-
-    def _entry_of(self, edge: Edge, composer: Composer) -> Entry:
-        reads = self.plan.reads
-        raw = None if edge.raw_of is None else reads[edge.raw_of].source
-        key = None if edge.raw_key_of is None else reads[edge.raw_key_of].source
-        return Entry(
-            edge.after,
-            raw.value_deserializer if raw else inflight.decode,
-            key.key_deserializer if key else self._settings.codec.decode,
-            composer.merging(edge.combines)
-            if edge.combines
-            else fan_out([], [composer.push(step) for step in edge.enter], edge.after),
-            is_raw_value=raw is not None and raw.kind == "topic",
-            is_raw_key=key is not None and key.kind == "topic",
-        )
 
     # --- running ----------------------------------------------------------------------------
 
@@ -409,9 +352,7 @@ class StageRunner:
 
     def _guarded(self, entry: Entry) -> Entry:
         """Return an entry that looks at each record's time before anything else does."""
-        assert entry.point is not None
-        push = clocked(entry.point, entry.read, self._schedule, self._scope, entry.push)
-        return replace(entry, push=push, is_guarded=True)
+        return replace(entry, push=self._clocked(entry.read, entry.push), is_guarded=True)
 
     def _give_up(self, failure: Failure, counts: Counts) -> Row:
         counts.has_failed = True
@@ -453,7 +394,7 @@ class StageRunner:
                     if key is not None:
                         key = entry.decode_key(key)
                 except Exception as error:
-                    raise self._unreadable(entry, raw, error) from error
+                    raise entry.unreadable(raw, error) from error
                 push(value, key, timestamp, headers)
             except StepFailure as failure:
                 verdict = self._failed(failure, marks, entered, entry)
@@ -513,7 +454,7 @@ class StageRunner:
             try:
                 value = None if raw is None else decode(raw)
             except Exception as error:
-                failure = self._unreadable(entry, raw, error)
+                failure = entry.unreadable(raw, error)
                 yield self._failed(failure, [], entered, entry)
                 return
             try:
@@ -645,14 +586,6 @@ class StageRunner:
             exception=pickled,
         )
 
-    def _unreadable(self, entry: Entry, raw: bytes | None, error: Exception) -> StepFailure:
-        try:
-            if raw is not None:
-                entry.decode_value(raw)
-        except Exception as better:
-            error = better
-        return StepFailure(entry.read, error)
-
     def _push_again(
         self,
         failure: StepFailure,
@@ -740,22 +673,6 @@ class _Always(list[int]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._number
-
-
-def _with_timestamp(read: Read, push: Push) -> Push:
-    """Give each record the time that the topic's extractor finds in it."""
-    extract = read.source.timestamp_extractor
-    assert extract is not None
-
-    def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-        try:
-            moment = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
-            timestamp = checked_timestamp(moment, "timestamp_extractor")
-        except Exception as error:
-            raise StepFailure(read, error) from error
-        push(value, key, timestamp, headers)
-
-    return stamp
 
 
 _IN_PLACE = ("write", "print", "sink")
