@@ -436,9 +436,9 @@ class StageRunner:
                 verdict = self._failed(failure, marks, batch(), entry)
             if not isinstance(verdict, StepFailure):
                 return verdict  # type: ignore[no-any-return]
-            self._scope.bind(key)
-            verdict.happening.drop()
+            verdict.happening.drop()  # of the key in view where it failed
             self._scope.keep()
+            self._scope.bind(key)
             self._origin.index, self._origin.path, self._scope.timestamp = place
 
     def _plain_loop(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
