@@ -625,8 +625,7 @@ class StageRunner:
         is_future = isinstance(failure.error, FutureTimestampError)
         self._take_back(rows[0], marks)
         if is_future:
-            self._put_aside(rows, failure, entered, entry)
-            return rows
+            return self._put_aside(rows, failure, entered, entry)
         if not self._settings.undo:
             return self._failure(failure, entered, entry)
         callback = self._settings.on_processing_error
@@ -639,11 +638,7 @@ class StageRunner:
                 return self._failure(StepFailure(failure.step, error), entered, entry)
         if self._settings.on_error == "stop":
             return self._failure(failure, entered, entry)
-        self._put_aside(rows, failure, entered, entry)
-        if failure.happening:
-            self._failed_timers += 1
-            return failure
-        return rows
+        return self._put_aside(rows, failure, entered, entry)
 
     def _take_back(self, row: int, marks: list[int]) -> None:
         """Undo what a record has done in state and outputs."""
@@ -658,11 +653,15 @@ class StageRunner:
 
     def _put_aside(
         self, rows: list[int], failure: StepFailure, entered: pa.RecordBatch, entry: Entry
-    ) -> None:
+    ) -> Any:
         for row in rows:
             self._origin.index = row
             facts = self._failure(failure, entered, entry)
             self._dead.add(row, entered, entry, facts, is_record=failure.happening is None)
+        if failure.happening:
+            self._failed_timers += 1
+            return failure
+        return rows
 
 
 class _Always(list[int]):
