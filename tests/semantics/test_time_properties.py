@@ -1028,6 +1028,44 @@ def test_every_choice_of_aggregations_is_the_same_whether_combined_or_not(
         same(one, other)
 
 
+@pytest.mark.parametrize("word", ["agg", "tumbling", "hopping"])
+@pytest.mark.parametrize("by", ["own key", "field", "function"])
+@quick(15)
+@given(
+    records=streams(),
+    odd=st.dictionaries(st.integers(0, 24), st.sampled_from(["number", "none"]), max_size=2),
+    names=st.lists(st.sampled_from(list(CHOICES)), min_size=1, max_size=3, unique=True),
+    cut=cuts,
+    groups=groups,
+)
+def test_records_of_a_topic_taken_at_once_are_the_same_as_one_by_one(
+    by, word, records, odd, names, cut, groups, tmp_path_factory
+):
+    chosen = {name: CHOICES[name] for name in names}
+    who = {"number": 7, "none": None}
+    items = [
+        (r.key, {**r.value, "who": who[odd[r.number]] if r.number in odd else r.key or "-"}, r.at)
+        for r in records
+    ]
+    found = {}
+    for mode in ("stop", "dead-letter"):
+        app = Application(state_dir=tmp_path_factory.getbasetemp())
+        sdf = app.dataframe(app.topic("clicks"))
+        if by != "own key":
+            sdf = sdf.group_by("who" if by == "field" else lambda value: value["who"], name="who")
+        if word == "agg":
+            results, late = watched(sdf.agg(emit="batch", **chosen)), []
+        else:
+            window = windowed(sdf, word, 10, 4, 0).agg(**chosen)
+            results, late = watched(window.final()), watched(window.late())
+        run = run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
+        assert all(report.reconciles for report in run.reports)
+        found[mode] = (results, late)
+
+    for one, other in zip(found["stop"], found["dead-letter"], strict=True):
+        same(one, other)
+
+
 @quick(20)
 @example(records=recs(("a", 0), ("b", 0), ("a", 0)), cut=[], groups=3)
 @given(records=streams(times=st.integers(0, 3)), cut=cuts, groups=groups)

@@ -1,14 +1,18 @@
 """Records brought together before they move: one row per key and window instead of one each.
 
-Takes the records that a stage would send to a step that only aggregates; gives rows with the
-states of their aggregates. What is late for a window is told of by itself.
+Takes the records that a stage would send to a step that only aggregates, one by one or a batch
+at once, and keeps what its aggregations ask for as columns; at the end of the task, gives rows
+with the states of the aggregates. What is late for a window is told of by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.aggregations import Aggregation, Count
@@ -27,83 +31,14 @@ __all__ = ["Combiner"]
 
 WriteKey = Callable[[Any, Any], bytes | None]
 
-Put = Callable[[Any, Any, int | None, int], None]
-"""Takes value, key, start of the window, timestamp."""
+Key = str | bytes | None
+"""A key as it is gathered: text as it is, which saves the encoding; others as they move."""
 
-Place = tuple[str | bytes | None, int | None]
-"""A key, and the start of a window."""
+Row = tuple[Key, bytes, int, int]
+"""What leaves: key, value, timestamp, number of the first record in it."""
 
-Part = tuple[list[Any], list[int], list[int]]
-"""What is kept, the timestamps and the numbers of the records that belong together."""
-
-
-class _Kept:
-    """What is kept of each record until its aggregates are made.
-
-    Where only columns are asked for, only those: values that are let go at once are still in the
-    processor's cache, those that wait for the end of the batch are not.
-    """
-
-    def __init__(self, step: Aggregate | Window) -> None:
-        self._step = step
-        self._aggregations = list(step.aggregations.values())
-        self._asks_for_all = any(not _is_of_column(a) for a in self._aggregations)
-        names = (a.column for a in self._aggregations if a.column is not None)
-        self._columns = list(dict.fromkeys(names))
-
-    @property
-    def only_column(self) -> str | None:
-        """The column that is all that is kept, or None."""
-        is_one = len(self._columns) == 1 and not self._asks_for_all
-        return self._columns[0] if is_one else None
-
-    def picker(self) -> Callable[[Any], Any]:
-        """Return the function that takes from a value what is kept of it."""
-        columns, step = self._columns, self._step
-        if self._asks_for_all:
-            return lambda value: value
-        if not columns:
-            return lambda value: None if value is None else True
-        if len(columns) > 1:
-            return lambda value: tuple([_field(step, value, name) for name in columns])
-        name = columns[0]
-
-        def pick(value: Any) -> Any:
-            try:
-                return value[name]
-            except Exception:
-                return _field(step, value, name)
-
-        return pick
-
-    def states(self, kept: list[Any], timestamps: list[int]) -> list[Any]:
-        """Return the state of each aggregation."""
-        return [a.add_many(a.start(), self._found(a, kept), timestamps) for a in self._aggregations]
-
-    def _found(self, aggregation: Aggregation, kept: list[Any]) -> list[Any]:
-        name = aggregation.column
-        if self._asks_for_all:
-            is_column = aggregation.is_columnar and name is not None
-            return [_field(self._step, v, name or "") for v in kept] if is_column else kept
-        if name is None:
-            return kept if not self._columns else [True] * len(kept)
-        if len(self._columns) == 1:
-            return kept
-        place = self._columns.index(name)
-        return [values[place] for values in kept]
-
-
-def _is_of_column(aggregation: Aggregation) -> bool:
-    return type(aggregation) is Count or (
-        aggregation.is_columnar and aggregation.column is not None
-    )
-
-
-def _field(step: Aggregate | Window, value: Any, name: str) -> Any:
-    try:
-        return field(value, name)
-    except Exception as error:
-        raise StepFailure(step, error) from error
+# Values decoded at a time: those that are let go soon are still in the processor's cache.
+_AT_A_TIME = 1_000
 
 
 class Combiner:
@@ -121,121 +56,92 @@ class Combiner:
         self._clock = clock
         self._write_key = write_key
         self._kept = _Kept(step)
-        self._keys: list[bytes | None] = []
+        self._in_hand: list[bytes | None] = []
         """The keys of the records in hand, where they are passed on as they came."""
         self._entered: list[pa.RecordBatch] = []
         self._first = 0
         """The number of the first record in hand: records are numbered through a task."""
-        self._taken: list[int] = []
-        """The records in hand that were taken."""
-        self._parts: dict[Place, Part] = {}
-        self._late: list[tuple[Any, list[int], Any, int, bool, int]] = []
+        self._mark = 0
+        """How many records were gathered before those in hand."""
+        self._keys: list[Key] = []
+        self._columns: list[list[Any]] = [[] for _ in self._kept.names]
+        self._times = array("q")
+        self._numbers = array("q")
+        self._late: list[tuple[Key, list[int], Any, int, bool, int]] = []
         """Records that missed a window: key, windows, value, timestamp, missed all?, number."""
 
     def begin(self, entered: pa.RecordBatch) -> None:
         """Take the records of a batch from here on."""
         self._first = sum(batch.num_rows for batch in self._entered)
+        self._mark = len(self._numbers)
         self._entered.append(entered.select(["key", "timestamp", "source", "partition", "offset"]))
         if self._write_key is None:
-            self._keys = entered.column("key").to_pylist()
+            self._in_hand = entered.column("key").to_pylist()
 
-    def taken(self) -> list[int]:
-        """Return the records of the batch that were taken, and begin anew."""
-        taken, self._taken = self._taken, []
-        return taken
+    def taken(self) -> np.ndarray:
+        """Return the records in hand that were taken."""
+        late = [number for *_, number in self._late if number >= self._first]
+        rows: np.ndarray = np.concatenate((self._numbers[self._mark :], np.array(late, np.int64)))
+        return rows - self._first
+
+    # --- record by record -------------------------------------------------------------------
 
     def push(self) -> Push:
         """Return the function that takes a record."""
-        step = self._step
-        if isinstance(step, Window):
-            assert isinstance(step.kind, TimeWindow)
-            return self._window_push(step.kind)
-        return self._total_push()
+        put, step = self._putter(), self._step
+        if not isinstance(step, Window):
+            return put
+        assert isinstance(step.kind, TimeWindow)
+        return self._window_push(step.kind, put)
 
-    def _total_push(self) -> Push:
-        put = self._putter()
+    def _putter(self) -> Push:
+        """Return what keeps a record for the windows that it does not miss."""
+        origin, key_of, pick = self._origin, self._key_reader(), self._kept.picker()
+        keys, times, numbers, columns = self._keys, self._times, self._numbers, self._columns
+        only, is_text_enough = columns[0].append, self._write_key is not None
+
+        def put_one(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            picked = pick(value)
+            keys.append(key if is_text_enough and type(key) is str else key_of(value, key))
+            only(picked)
+            times.append(timestamp)
+            numbers.append(self._first + origin.index)
+
+        def put(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            name, picked = key_of(value, key), pick(value)
+            keys.append(name)
+            for column, part in zip(columns, picked, strict=True):
+                column.append(part)
+            times.append(timestamp)
+            numbers.append(self._first + origin.index)
+
+        return put_one if len(columns) == 1 else put
+
+    def _window_push(self, kind: TimeWindow, put: Push) -> Push:
+        clock, late, key_of, origin = self._clock, self._late, self._key_reader(), self._origin
+        duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
+        starts_at, is_tumbling = starts_of(kind), kind.step_ms == kind.duration_ms
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            put(value, key, None, timestamp)
-
-        column = self._kept.only_column
-        return push if column is None or self._write_key is None else self._fast_push(put, column)
-
-    def _fast_push(self, put: Put, column: str) -> Push:
-        """The commonest total of all, one column by a key of text, without the calls between."""
-        origin, parts = self._origin, self._parts
-
-        def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            part = parts.get((key, None)) if type(key) is str else None
-            if part is None:
-                put(value, key, None, timestamp)
+            if is_tumbling and timestamp - timestamp % duration + length > clock.late_mark:
+                put(value, key, timestamp, headers)
                 return
-            try:
-                part[0].append(value[column])
-            except Exception:
-                put(value, key, None, timestamp)  # says what is wrong
-                return
-            part[1].append(timestamp)
-            index = origin.index
-            part[2].append(self._first + index)
-            self._taken.append(index)
+            starts = starts_at(timestamp)
+            missed = [start for start in starts if start + length <= clock.late_mark]
+            if missed:
+                is_lost, number = len(missed) == len(starts), self._first + origin.index
+                late.append((key_of(value, key), missed, value, timestamp, is_lost, number))
+            if len(missed) < len(starts):
+                put(value, key, timestamp, headers)
 
         return push
 
-    def _window_push(self, kind: TimeWindow) -> Push:
-        put, clock, late, key_of = self._putter(), self._clock, self._late, self._key_reader()
-        duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
-        starts_at = starts_of(kind)
-
-        def push_tumbling(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            start = timestamp - timestamp % duration
-            if start + length > clock.late_mark:
-                put(value, key, start, timestamp)
-            else:
-                late.append((key_of(value, key), [start], value, timestamp, True, self._number()))
-
-        def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            missed = []
-            starts = starts_at(timestamp)
-            for start in starts:
-                if start + length > clock.late_mark:
-                    put(value, key, start, timestamp)
-                else:
-                    missed.append(start)
-            if missed:
-                is_lost = len(missed) == len(starts)
-                known = key_of(value, key)
-                late.append((known, missed, value, timestamp, is_lost, self._number()))
-
-        return push_tumbling if kind.step_ms == duration else push
-
-    def _number(self) -> int:
-        self._taken.append(self._origin.index)
-        return self._first + self._origin.index
-
-    def _putter(self) -> Put:
-        """Return what puts a record to those of its key and window."""
-        origin, key_of, parts = self._origin, self._key_reader(), self._parts
-        pick = self._kept.picker()
-
-        def put(value: Any, key: Any, start: int | None, timestamp: int) -> None:
-            place = (key_of(value, key), start)
-            part = parts.get(place) or parts.setdefault(place, ([], [], []))
-            part[0].append(pick(value))
-            part[1].append(timestamp)
-            index = origin.index
-            part[2].append(self._first + index)
-            self._taken.append(index)
-
-        return put
-
-    def _key_reader(self) -> Callable[[Any, Any], str | bytes | None]:
-        """Return what gives the key of a record; text as it is, which saves the encoding."""
+    def _key_reader(self) -> Callable[[Any, Any], Key]:
         write_key, origin = self._write_key, self._origin
         if write_key is None:
-            return lambda value, key: self._keys[origin.index]
+            return lambda value, key: self._in_hand[origin.index]
 
-        def key_of(value: Any, key: Any) -> str | bytes | None:
+        def key_of(value: Any, key: Any) -> Key:
             if type(key) is str:
                 return key
             try:
@@ -245,20 +151,65 @@ class Combiner:
 
         return key_of
 
+    # --- a batch at once --------------------------------------------------------------------
+
+    def take_all(
+        self, values: list[Any], times: np.ndarray, decode: Callable[[Any], Any], key: str | None
+    ) -> bool:
+        """Take all records in hand, if none of them needs a look of its own; else none of them.
+
+        Args:
+            values: Their bytes.
+            times: Their timestamps.
+            decode: Gives the value of bytes.
+            key: The field that is the key; None: the key that they came with.
+        """
+        if (key is None) != (self._write_key is None) or self._is_any_late(times):
+            return False
+        pickers = self._kept.column_pickers()
+        keys: list[Any] = [] if key is not None else list(self._in_hand)
+        columns: list[list[Any]] = [[] for _ in pickers]
+        try:
+            for low in range(0, len(values), _AT_A_TIME):
+                decoded = list(map(decode, values[low : low + _AT_A_TIME]))
+                if key is not None:
+                    keys += map(itemgetter(key), decoded)
+                for column, pick in zip(columns, pickers, strict=True):
+                    column += map(pick, decoded)
+        except Exception:
+            return False  # record by record, it is found out which one it is
+        if key is not None and set(map(type, keys)) != {str}:
+            return False
+        self._keys += keys
+        for mine, column in zip(self._columns, columns, strict=True):
+            mine += column
+        self._times.frombytes(times.astype(np.int64, copy=False).tobytes())
+        self._numbers.extend(range(self._first, self._first + len(values)))
+        return True
+
+    def _is_any_late(self, times: np.ndarray) -> bool:
+        step = self._step
+        if not isinstance(step, Window):
+            return False
+        assert isinstance(step.kind, TimeWindow)
+        earliest = starts_of(step.kind)(int(times.min()))[0]
+        return bool(earliest + step.kind.duration_ms + step.kind.grace_ms <= self._clock.late_mark)
+
+    # --- at the end of the task -------------------------------------------------------------
+
     def drain(self) -> pa.RecordBatch | None:
         """Return a row for each key and window, and begin anew.
 
         Raises:
             StepFailure: with the number of the record on which an aggregation failed.
         """
-        rows = [
-            (key, self._encoded(start, part), max(part[1]), part[2][0])
-            for (key, start), part in self._parts.items()
-        ]
         # A late record is told of by itself: the windows that it missed, and whether all of them.
-        rows += [
-            (key, inflight.encode((None, (starts, value, is_lost))), timestamp, number)
-            for key, starts, value, timestamp, is_lost, number in self._late
+        rows = [
+            *self._totals(),
+            *(
+                (key, inflight.encode((None, (starts, value, is_lost))), timestamp, number)
+                for key, starts, value, timestamp, is_lost, number in self._late
+            ),
         ]
         entered = self._entered
         self.clear()
@@ -274,6 +225,69 @@ class Combiner:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=records_schema(0))
 
+    def _totals(self) -> Iterator[Row]:
+        """Yield a row for each key and window, in the order of their first records."""
+        if not self._keys:
+            return
+        codes = _Codes()
+        of_key = np.fromiter(map(codes.__getitem__, self._keys), np.int64, len(self._keys))
+        of_key = of_key.astype(np.min_scalar_type(len(codes)))  # small numbers sort faster
+        names = list(codes)
+        times, numbers = np.array(self._times), np.array(self._numbers)
+        records, starts = self._windows(times)
+        of_key = of_key[records]
+        order = np.lexsort((records, of_key) if starts is None else (records, starts, of_key))
+        records, of_key = records[order], of_key[order]
+        is_new = of_key[1:] != of_key[:-1]
+        if starts is not None:
+            starts = starts[order]
+            is_new |= starts[1:] != starts[:-1]
+        begins = np.concatenate(([0], np.flatnonzero(is_new) + 1))
+        ends = [*begins[1:].tolist(), len(records)]
+        times, numbers = times[records], numbers[records]
+        latest = np.maximum.reduceat(times, begins).tolist()
+        firsts, stamps = numbers[begins], times.tolist()
+        columns = [_taken(column, records) for column in self._columns]
+        for i in np.argsort(firsts, kind="stable").tolist():
+            low, high = int(begins[i]), ends[i]
+            kept, moments = [column[low:high] for column in columns], stamps[low:high]
+            try:
+                states: Any = self._kept.states(kept, moments)
+            except Exception:
+                raise self._failure(kept, moments, numbers[low:high].tolist()) from None
+            if starts is not None:
+                states = (int(starts[low]), states)
+            yield names[of_key[low]], inflight.encode(states), latest[i], int(firsts[i])
+
+    def _windows(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the records, each once per window that it is in, and the starts of these."""
+        records, step = np.arange(len(times)), self._step
+        if not isinstance(step, Window):
+            return records, None
+        kind = step.kind
+        assert isinstance(kind, TimeWindow)
+        last = times - times % kind.step_ms
+        if kind.step_ms == kind.duration_ms:
+            return records, last
+        many = -(-kind.duration_ms // kind.step_ms)
+        starts = np.concatenate([last - i * kind.step_ms for i in range(many)])
+        records, again = np.tile(records, many), np.tile(times, many)
+        is_in = (starts + kind.duration_ms > again) & ((starts >= 0) | (again < 0))
+        is_in &= starts + kind.duration_ms + kind.grace_ms > self._clock.late_mark
+        return records[is_in], starts[is_in]
+
+    def _failure(self, kept: list[list[Any]], times: list[int], numbers: list[int]) -> StepFailure:
+        """Return what went wrong, with the first record on which it goes wrong."""
+        for count in range(1, len(numbers) + 1):
+            try:
+                self._kept.states([column[:count] for column in kept], times[:count])
+            except StepFailure as failure:
+                return StepFailure(self._step, failure.error, (numbers[count - 1],))
+            except Exception as error:
+                return StepFailure(self._step, error, (numbers[count - 1],))
+        msg = f"{self._step} failed on many records and on none of them."
+        return StepFailure(self._step, MillpondError(msg + "\nFix: is its add_many right?"))
+
     def locate(self, number: int) -> tuple[pa.RecordBatch, int]:
         """Return the batch and the place in it of a record."""
         for batch in self._entered:
@@ -282,36 +296,99 @@ class Combiner:
             number -= batch.num_rows
         return batch, number
 
-    def _bytes_of(self, key: str | bytes | None) -> bytes | None:
-        """Return a key as it moves: keys of text are gathered as they are, to save the time."""
+    def _bytes_of(self, key: Key) -> bytes | None:
         if isinstance(key, str):
             assert self._write_key is not None
             return self._write_key(None, key)
         return key
 
-    def _encoded(self, start: int | None, part: Part) -> bytes:
-        kept, timestamps, _ = part
-        try:
-            states = self._kept.states(kept, timestamps)
-        except Exception:
-            raise self._failure(part) from None
-        return inflight.encode(states if start is None else (start, states))
-
-    def _failure(self, part: Part) -> StepFailure:
-        """Return what went wrong, with the first record on which it goes wrong."""
-        kept, timestamps, rows = part
-        for count in range(1, len(rows) + 1):
-            try:
-                self._kept.states(kept[:count], timestamps[:count])
-            except StepFailure as failure:
-                return StepFailure(self._step, failure.error, (rows[count - 1],))
-            except Exception as error:
-                return StepFailure(self._step, error, (rows[count - 1],))
-        msg = f"{self._step} failed on many records and on none of them."
-        return StepFailure(self._step, MillpondError(msg + "\nFix: is its add_many right?"))
-
     def clear(self) -> None:
         """Forget what was gathered."""
-        self._parts.clear()
-        self._late.clear()
-        self._entered, self._first, self._taken = [], 0, []
+        for column in (self._keys, *self._columns, self._late):
+            column.clear()
+        del self._times[:], self._numbers[:]
+        self._entered, self._first, self._mark = [], 0, 0
+
+
+class _Kept:
+    """What is kept of a record until its aggregates are made: columns, or the whole value."""
+
+    def __init__(self, step: Aggregate | Window) -> None:
+        self._step = step
+        self._aggregations = list(step.aggregations.values())
+        self._asks_for_all = any(not _is_of_column(a) for a in self._aggregations)
+        names = (a.column for a in self._aggregations if a.column is not None)
+        columns = [] if self._asks_for_all else list(dict.fromkeys(names))
+        self.names: list[str | None] = [*columns] or [None]
+        """The columns; None: the whole value, or, where only records are counted, whether any."""
+
+    def picker(self) -> Callable[[Any], Any]:
+        """Return what takes from a value what is kept of it: one thing, or a list of them."""
+        step, name = self._step, self.names[0]
+        if name is None:
+            return self.column_pickers()[0]
+        if len(self.names) > 1:
+            return lambda value: [_field(step, value, column) for column in self.names]
+
+        def pick(value: Any) -> Any:
+            try:
+                return value[name]
+            except Exception:
+                return _field(step, value, name)
+
+        return pick
+
+    def column_pickers(self) -> list[Callable[[Any], Any]]:
+        """Return what takes each column; it fails without saying much."""
+        if self._asks_for_all:
+            return [_itself]
+        return [_whether_any if name is None else itemgetter(name) for name in self.names]
+
+    def states(self, columns: list[list[Any]], timestamps: list[int]) -> list[Any]:
+        """Return the state of each aggregation."""
+        return [
+            a.add_many(a.start(), self._found(a, columns), timestamps) for a in self._aggregations
+        ]
+
+    def _found(self, aggregation: Aggregation, columns: list[list[Any]]) -> list[Any]:
+        name = aggregation.column
+        if self._asks_for_all:
+            is_column = aggregation.is_columnar and name is not None
+            values = columns[0]
+            return [_field(self._step, v, name) for v in values] if is_column else values
+        if name is None:
+            return columns[0] if self.names[0] is None else [True] * len(columns[0])
+        return columns[self.names.index(name)]
+
+
+class _Codes(dict[Key, int]):
+    """Numbers keys as they come."""
+
+    def __missing__(self, key: Key) -> int:
+        self[key] = code = len(self)
+        return code
+
+
+def _taken(column: list[Any], places: np.ndarray) -> list[Any]:
+    return np.fromiter(column, object, len(column))[places].tolist()  # type: ignore[no-any-return]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _whether_any(value: Any) -> Any:
+    return None if value is None else True
+
+
+def _is_of_column(aggregation: Aggregation) -> bool:
+    return type(aggregation) is Count or (
+        aggregation.is_columnar and aggregation.column is not None
+    )
+
+
+def _field(step: Aggregate | Window, value: Any, name: Any) -> Any:
+    try:
+        return field(value, name)
+    except Exception as error:
+        raise StepFailure(step, error) from error
