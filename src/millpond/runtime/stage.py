@@ -395,9 +395,9 @@ class StageRunner:
         if single and self._is_plain and pages is None and paths is None and not entry.is_guarded:
             yield from self._plain_loop(entered, entry)
             return
-        for index, (raw, key_bytes, raw_key, timestamp, raw_headers) in enumerate(
-            self._columns(entered, entries, pages)
-        ):
+        key, headers, metadata = None, None, self._metadata
+        columns = self._columns(entered, entries, pages)
+        for index, (raw, raw_key, timestamp, raw_headers) in enumerate(columns):
             if not single:
                 entry = entries[index]
                 decode, push = fast(entry.decode_value), entry.push
@@ -408,13 +408,14 @@ class StageRunner:
                 if paths:
                     origin.path = paths[index]
                 if pages is not None:
-                    scope.place = places.get(key_bytes) or scope.find(key_bytes)
+                    scope.place = places.get(raw_key) or scope.find(raw_key)
                     scope.timestamp = timestamp
                 try:
                     try:
                         value = None if raw is None else decode(raw)
-                        key = None if raw_key is None else entry.decode_key(raw_key)
-                        headers = None if raw_headers is None else decode_headers(raw_headers)
+                        if metadata:
+                            key = None if raw_key is None else entry.decode_key(raw_key)
+                            headers = None if raw_headers is None else decode_headers(raw_headers)
                     except Exception as error:
                         raise entry.unreadable(raw, error) from error
                     push(value, key, timestamp, headers)
@@ -478,7 +479,7 @@ class StageRunner:
     def _columns(
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
     ) -> Iterator[tuple[Any, ...]]:
-        """Return value, key, key to decode, timestamp and headers of each record, undecoded."""
+        """Return value, key, timestamp and headers of each record, undecoded."""
         values = entered.column("value").to_pylist()
         keys: Any = repeat(None)
         if pages is not None or self._metadata:
@@ -489,14 +490,7 @@ class StageRunner:
             timestamps = entered.column("timestamp").to_pylist()
         if self._metadata and "headers" in entered.schema.names:
             headers = entered.column("headers").to_pylist()
-        return zip(
-            values,
-            keys,
-            keys if self._metadata else repeat(None),
-            timestamps,
-            headers,
-            strict=False,
-        )
+        return zip(values, keys, timestamps, headers, strict=False)
 
     # --- what leaves ------------------------------------------------------------------------
 
