@@ -100,9 +100,6 @@ class Aggregation:
 
     column: str | None = None
 
-    is_pure: bool = False
-    """Whether `add` and `merge` never change the states they are given."""
-
     is_columnar: bool = False
     """Whether nothing is asked of a value but what its column has."""
 
@@ -186,7 +183,6 @@ class Aggregation:
 class _Builtin(Aggregation):
     """Looks up the column and leaves out None; the rest is in `_take`."""
 
-    is_pure = True
     is_columnar = True
 
     def add(self, state: Any, value: Any, timestamp: int) -> Any:
@@ -727,7 +723,6 @@ class CountDistinct(_Builtin):
     any NaN is like any other.
     """
 
-    is_pure = False
     is_commutative = True
 
     def __init__(self, column: str | None = None, exact_to: int = 1000) -> None:
@@ -901,7 +896,6 @@ class _Adapted(Aggregation):
     ) -> None:
         column = getattr(given, "column", None)
         self.column = column if isinstance(column, str) else None
-        self.is_pure = getattr(given, "is_pure", False) is True
         self.is_commutative = getattr(given, "is_commutative", False) is True
         self._given = given
         self._start = start

@@ -142,6 +142,18 @@ def test_a_timer_that_fails_behind_totals_takes_no_total_along():
     assert all(report.reconciles for report in run.reports)
 
 
+def test_timers_that_fail_behind_the_totals_of_several_keys_are_put_aside_one_by_one():
+    sdf = frame().agg(n=Count(), emit="batch")
+    sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
+    records = [(key, 1, t) for t in (0, 5_000, 9_000) for key in "abc"]
+
+    run = run_local(sdf, records, batches=3, groups=1, on_error="dead-letter")
+
+    assert [result["n"] for result in run] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert sorted(letter.key for letter in run.dead_letters) == [b"a", b"a", b"b", b"b", b"c", b"c"]
+    assert all(report.reconciles for report in run.reports)
+
+
 def test_a_clock_that_stands_still_keeps_nothing_of_another_alive():
     def keep(value, state):
         state.set("v", value, ttl=1_000)

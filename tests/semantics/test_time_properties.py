@@ -1820,6 +1820,27 @@ def test_a_record_from_the_future_leaves_nothing_but_a_dead_letter():
     assert run.state("k") == {"n": 2}
 
 
+@pytest.mark.parametrize("mode", ["stop", "dead-letter"])
+@pytest.mark.parametrize("cut", [1, None])
+def test_what_a_timer_gives_from_the_future_takes_no_record_along(mode, cut):
+    def watch(value, state):
+        state.set_timer("soon", after=100)
+        return value
+
+    sdf = frame().apply(watch, stateful=True, on_timer=lambda key, state, timer: "rang")
+    sdf = sdf.set_timestamp(lambda value, key, at, headers: IN_2099 if value == "rang" else at)
+    sdf = sdf.watermark(max_future=1000).tumbling_window(1000).agg(n=Count()).final()
+    records = [("k", "record", at) for at in (0, 1000, 2000, 3000)]
+
+    run = run_local(sdf, records, batches=cut, on_error=mode, clock=ManualClock(5000))
+
+    assert [(result["start"], result["n"]) for result in run] == [(0, 1), (1000, 1), (2000, 1)]
+    assert [letter.value for letter in run.dead_letters] == [None] * 3
+    offsets = [dict(letter.headers)["millpond.offset"] for letter in run.dead_letters]
+    assert offsets == [b"100", b"1100", b"2100"]
+    assert all(report.reconciles for report in run.reports)
+
+
 # --- duplicates and tables ------------------------------------------------------------------
 
 

@@ -116,7 +116,6 @@ class QuixNamed(QuixPower):
 class Alike:
     """Has the methods, and is not derived from anything."""
 
-    is_pure = True
     is_commutative = True
 
     def start(self):
@@ -772,7 +771,6 @@ CASES = [
 ]
 NAMES = [repr(case[0]) for case in CASES]
 COMMUTATIVE = [case for case in CASES if case[0].is_commutative]
-PURE = [case for case in CASES if case[0].is_pure]
 
 
 def kept(state):
@@ -886,26 +884,6 @@ def test_order_does_not_matter_where_it_is_said_so(aggregation, lists):
     holds()
 
 
-@pytest.mark.parametrize(("aggregation", "lists"), PURE, ids=[repr(a) for a, _ in PURE])
-def test_the_pure_ones_change_no_state_they_are_given(aggregation, lists):
-    @settings(deadline=None)
-    @given(lists)
-    def holds(values):
-        states = [aggregation.start()]
-        for timestamp, value in enumerate(values):
-            states.append(aggregation.add(states[-1], value, timestamp))
-        before = [CODEC.encode(state) for state in states]
-
-        for state in states:
-            aggregation.merge(state, states[0])
-            aggregation.merge(states[-1], state)
-            result_of(aggregation, state)
-
-        assert [CODEC.encode(state) for state in states] == before
-
-    holds()
-
-
 @pytest.mark.parametrize(("exact_to", "size"), [(1000, 3000), (1000, 900), (10, 200)])
 def test_many_distinct_values_give_one_state_however_they_come(exact_to, size):
     aggregation = CountDistinct(exact_to=exact_to)
@@ -973,7 +951,6 @@ def test_the_built_in_ones_say_what_may_be_done_with_them():
     everything = {type(case[0]).__name__ for case in CASES}
 
     assert those("is_mergeable") == everything
-    assert those("is_pure") == everything - {"Collect", "CountDistinct", "Reduce"}
     assert those("is_commutative") == everything - {"Collect", "First", "Last", "Reduce"}
 
 
@@ -1010,7 +987,6 @@ def test_an_own_class_says_what_it_likes_and_no_more():
     assert told(adds, [1, 2]) == 3
     assert told(adds, []) is None
     assert not adds.is_mergeable
-    assert not adds.is_pure
     assert not adds.is_commutative
     assert told(longest, ["mill", "ponds"]) == 5
     assert longest.is_mergeable
@@ -1040,7 +1016,6 @@ def test_an_aggregation_of_quix_streams_is_taken():
     assert isinstance(aggregation, Aggregation)
     assert told(aggregation, [{"x": 2}, {"x": 3}]) == 6
     assert not aggregation.is_mergeable
-    assert not aggregation.is_pure
     assert not aggregation.is_commutative
     with pytest.raises(MillpondError, match=r"QuixPower\(x\) cannot merge(.|\n)*Fix:"):
         aggregation.merge(1, 2)
@@ -1053,7 +1028,6 @@ def test_an_object_with_the_methods_is_taken():
     )
 
     assert told(without, [1, 2]) == 3
-    assert without.is_pure
     assert without.is_commutative
     assert not without.is_mergeable
     assert with_merge.is_mergeable

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
-from millpond.connectors.topic import Topic
+from millpond.connectors.topic import TimestampType, Topic
 from millpond.duration import moment
 from millpond.errors import FutureTimestampError, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
+from millpond.plan.plan import Edge
 from millpond.record import Origin
 from millpond.runtime.combine import Combiner
 from millpond.runtime.counted import CountedWindows
@@ -37,6 +38,7 @@ from millpond.steps.kinds import (
     Late,
     Map,
     Merge,
+    Read,
     Step,
     UpdateState,
     Watermark,
@@ -45,7 +47,7 @@ from millpond.steps.kinds import (
 )
 from millpond.windows import Counted, Session, Sliding, TimeWindow
 
-__all__ = ["Composer", "checked_timestamp", "clocked", "fan_out"]
+__all__ = ["Composer"]
 
 
 class Composer:
@@ -74,24 +76,35 @@ class Composer:
         """Steps that have something to do behind the last record of a batch."""
         self._merges: dict[Step, Push] = {}
 
-    def below(self, step: Step) -> Push:
+    def reading(self, read: Read) -> Push:
+        """Return the function that takes the records of a source."""
+        extract, give = read.source.timestamp_extractor, self._below(read)
+        return give if extract is None else _extracted(read, extract, self.clocked(read, give))
+
+    def arriving(self, edge: Edge) -> Push:
+        """Return the function that takes the records of an edge."""
+        if edge.combines is None:
+            return _fan_out([], [self._push(step) for step in edge.enter], edge.after)
+        self._push(edge.combines)
+        return self._merges[edge.combines]
+
+    def clocked(self, step: Step, give: Push) -> Push:
+        """Tell the time by each record that comes by a step; put aside what is too far ahead."""
+        return _clocked(self._points[step], step, self._schedule, self._scope, give)
+
+    def _below(self, step: Step) -> Push:
         """Return the function that hands on what a step gives."""
         sinks = [emitter.push() for emitter in self._emitters(step)]
         children = [child for child in self._children(step) if not isinstance(child, Late)]
-        give = fan_out(sinks, [self.push(child) for child in children], step)
+        give = _fan_out(sinks, [self._push(child) for child in children], step)
         if isinstance(step, Window) and step in self._points:
-            return clocked(self._points[step], step, self._schedule, self._scope, give)
+            return self.clocked(step, give)
         return give
 
-    def merging(self, step: Step) -> Push:
-        """Return the function that takes records brought together for a step."""
-        self.push(step)
-        return self._merges[step]
-
-    def push(self, step: Step) -> Push:
+    def _push(self, step: Step) -> Push:
         """Return the function of a step and all that follows it in the stage."""
         if step not in self._made:
-            self._made[step] = self._make(step, self.below(step))
+            self._made[step] = self._make(step, self._below(step))
         return self._made[step]
 
     def _make(self, step: Step, give: Push) -> Push:
@@ -113,7 +126,7 @@ class Composer:
 
     def _make_stateless(self, step: Step, give: Push) -> Push:
         if isinstance(step, Watermark):
-            stamped = clocked(self._points[step], step, self._schedule, self._scope, give)
+            stamped = self.clocked(step, give)
             return stamped if step.on is None else _stamped(step, step.on, stamped)
         if isinstance(step, KeyBy):
             return _key_by(step, give)
@@ -140,7 +153,7 @@ class Composer:
 
     def _map(self, step: Map, give: Push) -> Push:
         if step.kind == "timestamp":
-            give = clocked(self._points[step], step, self._schedule, self._scope, give)
+            give = self.clocked(step, give)
         state = self._state_of(step)
         if step.kind == "apply" and step.callback.takes_state and not step.callback.takes_metadata:
             push = _apply_stateful(step, step.callback.function, state, give)
@@ -167,8 +180,8 @@ class Composer:
         return totals.push_quietly
 
     def _window(self, step: Window, give: Push) -> Push:
-        late = [self.push(child) for child in self._children(step) if isinstance(child, Late)]
-        give_late = fan_out([], late, step) if late else None
+        late = [self._push(child) for child in self._children(step) if isinstance(child, Late)]
+        give_late = _fan_out([], late, step) if late else None
         clock = self._schedule.clock_of(step)
         logic = _LOGIC[type(step.kind)](step, self._scope, clock, self._origin, give, give_late)
         self.windows.append(logic)
@@ -197,8 +210,9 @@ _LOGIC: dict[type, type[WindowLogic]] = {
 }
 
 
-def clocked(point: ClockPoint, step: Step, schedule: Schedule, scope: KeyScope, give: Push) -> Push:
-    """Tell the time by each record that comes by; put aside what is too far ahead."""
+def _clocked(
+    point: ClockPoint, step: Step, schedule: Schedule, scope: KeyScope, give: Push
+) -> Push:
     number, ahead = point.number, point.clocking.max_future_ms
     seen = schedule.seen
 
@@ -228,6 +242,20 @@ def too_far_ahead(timestamp: int, now: int, ahead: int) -> FutureTimestampError:
     )
 
 
+def _extracted(read: Read, extract: Callable[..., Any], give: Push) -> Push:
+    """Give each record the time that the topic's extractor finds in it."""
+
+    def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        try:
+            moment = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
+            timestamp = _checked_timestamp(moment, "timestamp_extractor")
+        except Exception as error:
+            raise StepFailure(read, error) from error
+        give(value, key, timestamp, headers)
+
+    return stamp
+
+
 def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
     """Give each record the time that a function finds in its value."""
 
@@ -241,7 +269,7 @@ def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
     return stamp
 
 
-def fan_out(sinks: list[Push], nexts: list[Push], step: Step) -> Push:
+def _fan_out(sinks: list[Push], nexts: list[Push], step: Step) -> Push:
     """Emitters encode at once, so they share the value; each branch but the last gets a copy."""
     pushes = [*sinks, *nexts]
     if len(pushes) == 1:
@@ -358,7 +386,7 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
 def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     def set_timestamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            moment = checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
+            moment = _checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
         except Exception as error:
             raise StepFailure(step, error) from error
         give(value, key, moment, headers)
@@ -472,7 +500,7 @@ def _emit(add: Push, give: Push) -> Push:
     return emit
 
 
-def checked_timestamp(moment: Any, what: str) -> int:
+def _checked_timestamp(moment: Any, what: str) -> int:
     """Return a timestamp that is an int, or say what is wrong."""
     if type(moment) is int and -(2**63) <= moment < 2**63:
         return moment

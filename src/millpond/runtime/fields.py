@@ -7,18 +7,16 @@ touch is never decoded, copied or encoded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from millpond.connectors import inflight
-from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.headers import encode_headers
 from millpond.connectors.serde import BytesDeserializer, BytesSerializer
 from millpond.connectors.topic import Topic
-from millpond.errors import ConfigError, Failure, shown
+from millpond.errors import ConfigError, shown
 from millpond.plan.plan import Edge, Output, Plan, Stage
-from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.emit import Changes
 from millpond.state.codec import Codec
 from millpond.steps.kinds import (
@@ -35,7 +33,7 @@ from millpond.steps.kinds import (
     Write,
 )
 
-__all__ = ["DeadLetters", "edge_changes", "needs_metadata", "output_changes", "plain_key"]
+__all__ = ["as_json", "edge_changes", "needs_metadata", "output_changes", "plain_key"]
 
 
 def needs_metadata(plan: Plan, stage: Stage) -> bool:
@@ -183,98 +181,12 @@ def plain_key(key: Any) -> bytes | None:
         return key
     if isinstance(key, str):
         return key.encode("utf-8", "backslashreplace")
-    return _json(key)
+    return as_json(key)
 
 
-class DeadLetters:
-    """Records on which a step failed, as they entered the stage, with what happened in headers."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[bytes | None] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(
-        self,
-        index: int,
-        entered: pa.RecordBatch,
-        entry: Readable,
-        failure: Failure,
-        *,
-        is_record: bool = True,
-    ) -> None:
-        """Put a record aside: a producer's bytes as they are, anything else as JSON.
-
-        A timer that failed before a record has the record's key, and no value.
-        """
-        value, key = (entered.column(name)[index].as_py() for name in ("value", "key"))
-        value = value if is_record else None
-        if value is not None and not entry.is_raw_value:
-            value = _readable(value, entry.decode_value, _json)
-        if key is not None and not entry.is_raw_key:
-            key = _readable(key, entry.decode_key, plain_key)
-        self._rows.append(index)
-        self._values.append(value)
-        self._keys.append(key)
-        facts = {
-            "error": failure.error,
-            "traceback": failure.traceback,
-            "step": failure.step,
-            "call_site": failure.call_site,
-            "topic": failure.topic,
-            "partition": str(failure.partition),
-            "offset": str(failure.offset),
-        }
-        own = None
-        if "headers" in entered.schema.names:
-            own = decode_headers(entered.column("headers")[index].as_py())
-        added = [(f"millpond.{name}", _text(text)) for name, text in facts.items()]
-        self._headers.append(encode_headers([*(own or []), *added]))
-
-    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the dead letters, and begin anew."""
-        taken = entered.take(pa.array(self._rows, pa.int64()))
-        found = {name: taken.column(name) for name in taken.schema.names}
-        found["key"] = pa.array(self._keys, pa.binary())
-        found["value"] = pa.array(self._values, pa.binary())
-        found["headers"] = pa.array(self._headers, pa.binary())
-        flags = HEADERS | (PATH if "path" in found else 0)
-        schema = records_schema(flags)
-        self.__init__()  # type: ignore[misc]
-        return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
-
-
-class Readable(Protocol):
-    """How the bytes of a record are read (see `stage.Entry`)."""
-
-    @property
-    def decode_value(self) -> Callable[[bytes], Any]: ...
-    @property
-    def decode_key(self) -> Callable[[bytes], Any]: ...
-    @property
-    def is_raw_value(self) -> bool: ...
-    @property
-    def is_raw_key(self) -> bool: ...
-
-
-def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:
-    """Return a field for people; bytes that cannot be read stay as they are."""
-    try:
-        return write(decode(data))
-    except Exception:
-        return data
-
-
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """Return any value as JSON for people; where that fails, what Python shows of it."""
     try:
         return msgspec.json.encode(value, enc_hook=repr)
     except Exception:  # a record that cannot be written must not be lost for that
         return repr(value).encode("utf-8", "backslashreplace")
-
-
-def _text(text: str) -> bytes:
-    return text.encode("utf-8", "replace")

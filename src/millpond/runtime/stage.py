@@ -7,10 +7,8 @@ that ends the run.
 
 from __future__ import annotations
 
-import logging
 import marshal
 import pickle
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,14 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
-from millpond.connectors.topic import TimestampType
-from millpond.errors import Failure, FutureTimestampError, shown
-from millpond.plan.clocks import ClockPoint
+from millpond.errors import Failure
 from millpond.plan.plan import Edge, Plan, Stage
-from millpond.record import NOWHERE, MessageContext, Origin, current_origin
+from millpond.record import Origin, current_origin
 from millpond.runtime.batch import (
     BEFORE,
     BEHIND,
@@ -43,9 +38,11 @@ from millpond.runtime.batch import (
 )
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
-from millpond.runtime.compose import Composer, checked_timestamp, clocked, fan_out
-from millpond.runtime.emit import Emitter, Push, StepFailure
-from millpond.runtime.fields import DeadLetters, edge_changes, needs_metadata, output_changes
+from millpond.runtime.compose import Composer
+from millpond.runtime.emit import Emitter, StepFailure
+from millpond.runtime.entry import Entry, make_entries
+from millpond.runtime.failing import Failures, Fatal
+from millpond.runtime.fields import edge_changes, needs_metadata, output_changes
 from millpond.runtime.schedule import Schedule
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
@@ -53,7 +50,7 @@ from millpond.state.store import Store
 from millpond.state.view import KeyScope
 from millpond.steps.kinds import Emit, KeyBy, Read, Step, Write
 
-__all__ = ["Entry", "Settings", "StageRunner"]
+__all__ = ["Settings", "StageRunner"]
 
 # Emitted bytes after which a stage hands on what it has, so that memory stays bounded (bytes).
 _CHUNK_BYTES = 8 * 1024 * 1024
@@ -78,23 +75,6 @@ class Settings:
         return self.on_error != "stop" or self.on_processing_error is not None
 
 
-@dataclass(frozen=True)
-class Entry:
-    """How records enter a stage: how their bytes are read, and the function they meet first."""
-
-    read: Step
-    decode_value: Callable[[bytes], Any]
-    decode_key: Callable[[bytes], Any]
-    push: Push
-    is_raw_value: bool = False
-    """Whether a value's bytes are a producer's own."""
-    is_raw_key: bool = False
-    point: ClockPoint | None = None
-    """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
-    is_guarded: bool = False
-    """Whether each record's time is looked at, because one of the batch is absurd."""
-
-
 @dataclass
 class Counts:
     """What became of the records that entered a stage."""
@@ -105,13 +85,12 @@ class Counts:
     dead: int = 0
     outputs: int = 0
     keys: Any = None
-    has_failed: bool = False
 
-    def add(self, entered: int, out: int, late: int, dead: np.ndarray) -> None:
+    def add(self, entered: int, out: int = 0, late: int = 0, dead: int = 0) -> None:
         self.entered += entered
         self.out += out
         self.late += late
-        self.dead += int(dead.sum())
+        self.dead += dead
 
 
 class StageRunner:
@@ -139,8 +118,6 @@ class StageRunner:
             if output.step is not None and output.step in stage.steps
         }
         self._emitters = [*self._edges.values(), *self._outputs.values()]
-        self._dead = DeadLetters()
-        self._failed_timers = 0
         self._metadata = needs_metadata(plan, stage)
         self._needs_time = self._metadata or bool(self._combiners)
         # Nothing leaves while the loop runs but what is combined, so nothing has to be bounded.
@@ -155,9 +132,19 @@ class StageRunner:
             self._schedule,
             self._points,
         )
-        self.entries = self._make_entries(composer)
+        self.entries = make_entries(plan, stage, composer, settings.codec)
+        self._clocked = composer.clocked
         self._windows = composer.windows
         self._finishers = composer.finishers
+        self._failures = Failures(
+            self._origin,
+            self._scope,
+            self._emitters,
+            self._finishers,
+            undo=self._undo,
+            on_error=settings.on_error,
+            on_processing_error=settings.on_processing_error,
+        )
         self._direct: dict[Step, tuple[Combiner, str | None]] = {
             read: way for read in plan.reads if (way := self._direct_way(read))
         }
@@ -213,45 +200,6 @@ class StageRunner:
         if below or len(leaving) != 1 or not is_known:
             return None
         return (leaving[0], key) if isinstance(leaving[0], Combiner) else None
-
-    def _make_entries(self, composer: Composer) -> dict[int, Entry]:
-        if self.stage.number == 0:
-            return {
-                number: self._entry_of_source(read, composer.below(read))
-                for number, read in enumerate(self.plan.reads)
-            }
-        arriving = [edge for edge in self.plan.edges if edge.target == self.stage.number]
-        return {edge.number: self._entry_of(edge, composer) for edge in arriving}
-
-    def _entry_of_source(self, read: Read, push: Push) -> Entry:
-        source, point = read.source, self._points[read]
-        if source.timestamp_extractor:
-            push = _with_timestamp(read, clocked(point, read, self._schedule, self._scope, push))
-        is_topic = source.kind == "topic"
-        return Entry(
-            read,
-            source.value_deserializer,
-            source.key_deserializer,
-            push,
-            is_raw_value=is_topic,
-            is_raw_key=is_topic,
-            point=None if source.timestamp_extractor else point,
-        )
-
-    def _entry_of(self, edge: Edge, composer: Composer) -> Entry:
-        reads = self.plan.reads
-        raw = None if edge.raw_of is None else reads[edge.raw_of].source
-        key = None if edge.raw_key_of is None else reads[edge.raw_key_of].source
-        return Entry(
-            edge.after,
-            raw.value_deserializer if raw else inflight.decode,
-            key.key_deserializer if key else self._settings.codec.decode,
-            composer.merging(edge.combines)
-            if edge.combines
-            else fan_out([], [composer.push(step) for step in edge.enter], edge.after),
-            is_raw_value=raw is not None and raw.kind == "topic",
-            is_raw_key=key is not None and key.kind == "topic",
-        )
 
     # --- running ----------------------------------------------------------------------------
 
@@ -319,16 +267,17 @@ class StageRunner:
         try:
             if pages is not None:
                 yield from self._by_clock(pages, BEFORE, counts)
-            if entered.num_rows and not counts.has_failed:
+            if entered.num_rows:
                 yield from self._by_record(entered, entries, pages, counts)
-            if pages is not None and not counts.has_failed:
+            if pages is not None:
                 yield from self._by_clock(pages, BEHIND, counts)
+        except Fatal as fatal:
+            yield self._give_up(fatal.failure)
+            return
         finally:
             current_origin.reset(token)
-        if counts.has_failed:
-            return
-        timers, self._failed_timers = self._failed_timers, 0
-        counts.add(timers, 0, 0, np.ones(timers, bool))
+        timers = self._failures.take_timers()
+        counts.add(timers, dead=timers)
         if pages is not None:
             pages.flush(self._schedule.shows)
             due = self._schedule.next_due(pages)
@@ -342,10 +291,9 @@ class StageRunner:
                 batch = combiner.drain()
             except StepFailure as failure:
                 entered, row = combiner.locate(failure.rows[0])
-                self._locate(entered)
+                self._locate(entered, [self.entries[entered.column("source")[row].as_py()]])
                 self._origin.index = row
-                entry = self.entries[self._origin.sources[row]]
-                yield self._give_up(self._failure(failure, entered, entry), Counts())
+                yield self._give_up(self._failures.describe(failure))
                 return
             if batch is not None:
                 scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
@@ -366,7 +314,6 @@ class StageRunner:
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None, counts: Counts
     ) -> Iterator[Row]:
         """Push every record through the stage."""
-        self._locate(entered)
         if len(entries) == 1:
             if self._has_future(entered, entries[0]):
                 entries = [self._guarded(entries[0])]
@@ -375,18 +322,16 @@ class StageRunner:
             window.late_rows.clear()
         for combiner in self._combiners.values():
             combiner.begin(entered)
-        seen, dead = np.zeros((2, entered.num_rows), bool)
-        for failed in self._loop(entered, entries, pages):
-            if isinstance(failed, Failure):
-                yield self._give_up(failed, counts)
-                return
-            dead[failed] = True
+        self._locate(entered, entries)
+        seen, late, dead = np.zeros((3, entered.num_rows), bool)
+        for _ in self._loop(entered, entries, pages):
             yield from self._flush(entered, seen, counts)
-        late = np.zeros(entered.num_rows, bool)
         for window in self._windows:
             late[window.late_rows] = True
+        dead[self._failures.rows] = True
         late &= ~dead
-        counts.add(entered.num_rows, int((seen & ~late & ~dead).sum()), int(late.sum()), dead)
+        seen &= ~late & ~dead
+        counts.add(entered.num_rows, int(seen.sum()), int(late.sum()), int(dead.sum()))
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
@@ -394,133 +339,101 @@ class StageRunner:
         keys: list[bytes | None] = []
         moments: list[int] = []
         entry = next(iter(self.entries.values()))
-        self._locate_moments(place)
+        self._locate_moments(keys, moments, place, entry)
+        failed = 0
         for key_bytes, happening in visits:
             keys.append(key_bytes)
             moments.append(happening.at)
             self._origin.index, self._origin.path = len(keys) - 1, key_bytes or b""
             self._scope.timestamp = happening.at
             shown = None if key_bytes is None else entry.decode_key(key_bytes)
-            batch = partial(moments_batch, keys, moments, place)
-            verdict = self._attempt(partial(happening.run, shown), batch, entry)
-            if isinstance(verdict, Failure):
-                yield self._give_up(verdict, counts)
-                return
-            if verdict is not None:
+            if not self._failures.attempt(partial(happening.run, shown)):
                 happening.drop()
-                counts.add(1, 0, 0, np.array([bool(verdict)]))
+                failed += 1
             self._scope.keep()
         self._origin.path = None
+        counts.add(failed, dead=len(self._failures.rows))
         if keys:
             batch = moments_batch(keys, moments, place)
             yield from self._flush(batch, np.zeros(len(keys), bool), counts)
         self._schedule.settle(visits.looked_at)
         self._scope.keep()
 
-    def _locate_moments(self, place: int) -> None:
-        """Let the origin say that nothing of what comes is a record."""
+    def _locate_moments(
+        self, keys: list[bytes | None], moments: list[int], place: int, entry: Entry
+    ) -> None:
+        """Let the origin say that nothing of what comes is a record; failures are told alike."""
+        self._failures.begin(lambda row: moments_batch([keys[row]], [moments[row]], place), [entry])
         self._origin.sources = self._origin.partitions = self._origin.offsets = _Always(place)
 
-    def _locate(self, entered: pa.RecordBatch) -> None:
-        """Let the origin point into a batch."""
+    def _locate(self, entered: pa.RecordBatch, entries: list[Entry]) -> None:
+        """Let the origin point into a batch, and have failures told of its records."""
+        self._failures.begin(lambda row: entered.slice(row, 1), entries)
         self._origin.sources = entered.column("source").to_pylist()
         self._origin.partitions = entered.column("partition").to_pylist()
         self._origin.offsets = entered.column("offset").to_pylist()
 
     def _guarded(self, entry: Entry) -> Entry:
         """Return an entry that looks at each record's time before anything else does."""
-        assert entry.point is not None
-        push = clocked(entry.point, entry.read, self._schedule, self._scope, entry.push)
-        return replace(entry, push=push, is_guarded=True)
+        return replace(entry, push=self._clocked(entry.read, entry.push), is_guarded=True)
 
-    def _give_up(self, failure: Failure, counts: Counts) -> Row:
-        counts.has_failed = True
+    def _give_up(self, failure: Failure) -> Row:
         self._reset()
         return Row("", -1, kind_of(FAILURE, 0), pickle.dumps(failure))
 
     def _loop(  # noqa: C901 - one loop on purpose: a call per record is what costs here
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
-    ) -> Iterator[list[int] | Failure]:
-        """Push every record; yield the records put aside whenever output should leave."""
-        origin, scope, undo = self._origin, self._scope, self._undo
+    ) -> Iterator[None]:
+        """Push every record; yield whenever output should leave."""
+        origin, scope, undo, failures = self._origin, self._scope, self._undo, self._failures
         single, entry, places = len(entries) == 1, entries[0], scope.places
         decode, push = fast(entry.decode_value), entry.push
         paths = entered.column("path").to_pylist() if "path" in entered.schema.names else None
         marks: list[int] = []
-        dead: list[int] = []
         fresh_bytes = 0
         origin.path = None
         if single and self._is_plain and pages is None and paths is None and not entry.is_guarded:
             yield from self._plain_loop(entered, entry)
             return
-        for index, (raw, key_bytes, key, timestamp, headers) in enumerate(
-            self._columns(entered, entries, pages)
-        ):
+        key, headers, metadata = None, None, self._metadata
+        columns = self._columns(entered, entries, pages)
+        for index, (raw, raw_key, timestamp, raw_headers) in enumerate(columns):
             if not single:
                 entry = entries[index]
                 decode, push = fast(entry.decode_value), entry.push
             origin.index = index
-            if paths:
-                origin.path = paths[index]
             if undo:
                 marks = [len(emitter) for emitter in self._emitters]
-            try:
+            while True:  # once, and again behind each timer that failed before the record
+                if paths:
+                    origin.path = paths[index]
                 if pages is not None:
-                    scope.place = places.get(key_bytes) or scope.find(key_bytes)
+                    scope.place = places.get(raw_key) or scope.find(raw_key)
                     scope.timestamp = timestamp
                 try:
-                    value = None if raw is None else decode(raw)
-                    if key is not None:
-                        key = entry.decode_key(key)
-                except Exception as error:
-                    raise self._unreadable(entry, raw, error) from error
-                push(value, key, timestamp, headers)
-            except StepFailure as failure:
-                verdict = self._failed(failure, marks, entered, entry)
-                while isinstance(verdict, StepFailure):  # a timer's: the record is still to come
-                    verdict = self._push_again(verdict, marks, entered, entry, raw, timestamp)
-                if isinstance(verdict, Failure):
-                    yield verdict
-                    return
-                dead += verdict
+                    try:
+                        value = None if raw is None else decode(raw)
+                        if metadata:
+                            key = None if raw_key is None else entry.decode_key(raw_key)
+                            headers = None if raw_headers is None else decode_headers(raw_headers)
+                    except Exception as error:
+                        raise entry.unreadable(raw, error) from error
+                    push(value, key, timestamp, headers)
+                    break
+                except StepFailure as failure:
+                    if not failures.settle(failure, marks):
+                        break
             if undo:
                 scope.keep()
             if not index & 255 and index:
                 fresh_bytes += self._recent_bytes()
                 if fresh_bytes > _CHUNK_BYTES:
-                    yield dead
-                    dead, fresh_bytes = [], 0
-        for failed in self._finish(entered, entry):
-            if isinstance(failed, Failure):
-                yield failed
-                return
-            dead += failed
-        yield dead
+                    yield
+                    fresh_bytes = 0
+        self._finish()
+        yield
 
-    def _attempt(
-        self, call: Callable[[], None], batch: Callable[[], pa.RecordBatch], entry: Entry
-    ) -> list[int] | Failure | None:
-        """Do something that is no record; return None, or what became of it when it failed.
-
-        A timer that failed on the way is put aside by itself, and the rest is done once more.
-        """
-        place = (self._origin.index, self._origin.path, self._scope.timestamp)
-        key = self._scope.place.key  # only stateful stages do anything but records
-        while True:
-            marks = [len(emitter) for emitter in self._emitters] if self._undo else []
-            try:
-                call()
-                return None
-            except StepFailure as failure:
-                verdict = self._failed(failure, marks, batch(), entry)
-            if not isinstance(verdict, StepFailure):
-                return verdict  # type: ignore[no-any-return]
-            self._scope.bind(key)
-            verdict.happening.drop()
-            self._scope.keep()
-            self._origin.index, self._origin.path, self._scope.timestamp = place
-
-    def _plain_loop(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
+    def _plain_loop(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[None]:
         """The same where records have no state and only their values are looked at.
 
         With the combiner's short way a record of a running total took 2.3 us instead of 3.9.
@@ -528,25 +441,20 @@ class StageRunner:
         origin, decode, push = self._origin, fast(entry.decode_value), entry.push
         values = entered.column("value").to_pylist()
         if self._take_all(entered, entry, values):
-            yield []
+            yield
             return
         timestamps = entered.column("timestamp").to_pylist()
         for index, (raw, timestamp) in enumerate(zip(values, timestamps, strict=True)):
             origin.index = index
             try:
-                value = None if raw is None else decode(raw)
-            except Exception as error:
-                failure = self._unreadable(entry, raw, error)
-                yield self._failed(failure, [], entered, entry)
-                return
-            try:
+                try:
+                    value = None if raw is None else decode(raw)
+                except Exception as error:
+                    raise entry.unreadable(raw, error) from error
                 push(value, None, timestamp, None)
             except StepFailure as failure:
-                verdict = self._failed(failure, [], entered, entry)
-                yield verdict
-                if isinstance(verdict, Failure):
-                    return
-        yield []
+                self._failures.settle(failure, [])
+        yield
 
     def _take_all(self, entered: pa.RecordBatch, entry: Entry, values: list[Any]) -> bool:
         """Let a combiner take the records at once, where only their key is taken on the way.
@@ -560,20 +468,18 @@ class StageRunner:
         times = entered.column("timestamp").to_numpy()
         return combiner.take_all(values, times, fast(entry.decode_value), key)
 
-    def _finish(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[list[int] | Failure]:
+    def _finish(self) -> None:
         """Let steps do what they do once a batch."""
         for finisher in self._finishers:
             for index, call in finisher.finish():
                 self._origin.index = index
-                verdict = self._attempt(call, lambda: entered, entry)
-                if verdict is not None:
-                    yield verdict
+                self._failures.attempt(call)
                 self._scope.keep()
 
     def _columns(
         self, entered: pa.RecordBatch, entries: list[Entry], pages: Pages | None
     ) -> Iterator[tuple[Any, ...]]:
-        """Return (value bytes, key bytes, key to decode, timestamp, headers) of each record."""
+        """Return value, key, timestamp and headers of each record, undecoded."""
         values = entered.column("value").to_pylist()
         keys: Any = repeat(None)
         if pages is not None or self._metadata:
@@ -583,15 +489,8 @@ class StageRunner:
         if self._needs_time or pages is not None or entries[0].is_guarded:
             timestamps = entered.column("timestamp").to_pylist()
         if self._metadata and "headers" in entered.schema.names:
-            headers = map(decode_headers, entered.column("headers").to_pylist())
-        return zip(
-            values,
-            keys,
-            keys if self._metadata else repeat(None),
-            timestamps,
-            headers,
-            strict=False,
-        )
+            headers = entered.column("headers").to_pylist()
+        return zip(values, keys, timestamps, headers, strict=False)
 
     # --- what leaves ------------------------------------------------------------------------
 
@@ -622,8 +521,8 @@ class StageRunner:
                 batch, columns = emitter.take(entered)
                 kind = kind_of(OUTPUT, output.number, columns)
                 yield Row("", -1, kind, write_payload(batch))
-        if len(self._dead):
-            batch, columns = self._dead.take(entered)
+        if len(self._failures.letters):
+            batch, columns = self._failures.letters.take(entered)
             yield Row("", -1, kind_of(OUTPUT, 0, columns), write_payload(batch))
 
     def _reset(self) -> None:
@@ -631,7 +530,7 @@ class StageRunner:
             emitter.cut_to(0)
         for combiner in self._combiners.values():
             combiner.clear()
-        self._dead = DeadLetters()
+        self._failures.clear()
 
     def _report_row(self, counts: Counts, clock: Clock) -> Row:
         report = {
@@ -648,124 +547,6 @@ class StageRunner:
         }
         return Row("", -1, kind_of(REPORT, 0), marshal.dumps(report))
 
-    # --- when a record fails ----------------------------------------------------------------
-
-    def _failure(self, failure: StepFailure, entered: pa.RecordBatch, entry: Entry) -> Failure:
-        context = self._origin.context()
-        if failure.happening is not None:
-            context = MessageContext("", NOWHERE, failure.happening.at)
-        elif context.partition == NOWHERE:
-            moment = entered.column("timestamp")[self._origin.index].as_py()
-            context = MessageContext("", NOWHERE, moment)
-        key = entered.column("key")[self._origin.index].as_py()
-        if key is not None and not entry.is_raw_key:
-            key = entry.decode_key(key)
-        error, step = failure.error, failure.step
-        try:
-            pickled: bytes | None = pickle.dumps(error)
-            pickle.loads(pickled or b"")
-        except Exception:
-            pickled = None
-        name = f"reading of {step.name!r}" if isinstance(step, Read) else str(step)
-        frames = traceback.format_exception(error, limit=-8)
-        return Failure(
-            step=name,
-            call_site=str(step.call_site),
-            topic=context.topic,
-            partition=context.partition,
-            offset=context.offset,
-            key=shown(key),
-            error=_error_text(error),
-            traceback="".join(_users_part(frames)),
-            exception=pickled,
-        )
-
-    def _unreadable(self, entry: Entry, raw: bytes | None, error: Exception) -> StepFailure:
-        try:
-            if raw is not None:
-                entry.decode_value(raw)
-        except Exception as better:
-            error = better
-        return StepFailure(entry.read, error)
-
-    def _push_again(
-        self,
-        failure: StepFailure,
-        marks: list[int],
-        entered: pa.RecordBatch,
-        entry: Entry,
-        raw: bytes | None,
-        timestamp: int,
-    ) -> list[int] | Failure | StepFailure:
-        """Push a record once more, when a timer that failed before it is out of the way."""
-        failure.happening.drop()
-        self._scope.keep()
-        self._scope.timestamp = timestamp
-        row = self._origin.index
-        key = entered.column("key")[row].as_py()
-        headers = None
-        if "headers" in entered.schema.names:
-            headers = decode_headers(entered.column("headers")[row].as_py())
-        if "path" in entered.schema.names:
-            self._origin.path = entered.column("path")[row].as_py()
-        try:
-            value = None if raw is None else entry.decode_value(raw)
-            entry.push(value, None if key is None else entry.decode_key(key), timestamp, headers)
-        except StepFailure as again:
-            return self._failed(again, marks, entered, entry)  # type: ignore[no-any-return]
-        return []
-
-    def _failed(
-        self, failure: StepFailure, marks: list[int], entered: pa.RecordBatch, entry: Entry
-    ) -> Any:
-        """Undo what a record did; return the records put aside, or what ends the run.
-
-        A timer that failed before a record is put aside by itself; its failure is returned.
-        """
-        rows = list(failure.rows) or [self._origin.index]
-        self._origin.index = rows[0]
-        is_future = isinstance(failure.error, FutureTimestampError)
-        self._take_back(rows[0], marks)
-        if is_future:
-            self._put_aside(rows, failure, entered, entry)
-            return rows
-        if not self._settings.undo:
-            return self._failure(failure, entered, entry)
-        callback = self._settings.on_processing_error
-        if callback is not None:
-            try:
-                logger = logging.getLogger("millpond")
-                if callback(failure.error, self._origin.context(), logger):
-                    return failure if failure.happening else []
-            except Exception as error:
-                return self._failure(StepFailure(failure.step, error), entered, entry)
-        if self._settings.on_error == "stop":
-            return self._failure(failure, entered, entry)
-        self._put_aside(rows, failure, entered, entry)
-        if failure.happening:
-            self._failed_timers += 1
-            return failure
-        return rows
-
-    def _take_back(self, row: int, marks: list[int]) -> None:
-        """Undo what a record has done in state and outputs."""
-        if not self._undo:
-            return
-        self._scope.undo()
-        self._origin.path = None
-        for emitter, mark in zip(self._emitters, marks, strict=True):
-            emitter.cut_to(mark)
-        for finisher in self._finishers:
-            finisher.forget(row)
-
-    def _put_aside(
-        self, rows: list[int], failure: StepFailure, entered: pa.RecordBatch, entry: Entry
-    ) -> None:
-        for row in rows:
-            self._origin.index = row
-            facts = self._failure(failure, entered, entry)
-            self._dead.add(row, entered, entry, facts, is_record=failure.happening is None)
-
 
 class _Always(list[int]):
     """A list that has one number everywhere."""
@@ -777,33 +558,4 @@ class _Always(list[int]):
         return self._number
 
 
-def _with_timestamp(read: Read, push: Push) -> Push:
-    """Give each record the time that the topic's extractor finds in it."""
-    extract = read.source.timestamp_extractor
-    assert extract is not None
-
-    def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-        try:
-            moment = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
-            timestamp = checked_timestamp(moment, "timestamp_extractor")
-        except Exception as error:
-            raise StepFailure(read, error) from error
-        push(value, key, timestamp, headers)
-
-    return stamp
-
-
 _IN_PLACE = ("write", "print", "sink")
-
-
-def _error_text(error: Exception) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
-
-
-def _users_part(frames: list[str]) -> list[str]:
-    """Leave out the lines of a traceback that lie inside this package."""
-    inside = "/millpond/runtime/"
-    return [frame for frame in frames if inside not in frame.split("\n", 1)[0]]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
 from millpond.connectors.log import durable_write
@@ -109,62 +110,49 @@ class SparkRun:
         """Run to the end and return what came out."""
         config = self._program.config
         self._program.broker.connect()  # before Spark is started: most often this is quicker
-        with Meter(config.consumer_group, self._known_keys()) as meter, ExitStack() as stack:
-            self._meter = meter
+        with Meter(config.consumer_group, self._known_keys()) as self._meter, ExitStack() as stack:
             session = open_session(
                 config.master, config.spark, config.spark_config, config.consumer_group
             )
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
-            cores = session.sparkContext.defaultParallelism
-            partitions = int(config.spark_config.get("spark.sql.shuffle.partitions", cores))
-            self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, partitions)
-            session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
-            send_package(session)
-            send_users_modules(step.call_site.path for step in self._program.graph.steps)
-            self._prepare_sources()
-            self._prepare_clock()
+            self._prepare(session)
             self._delivery = self._make_delivery(stack)
-            rows = compile_plan(
-                session,
-                self._plan,
-                self._settings(),
-                self._reader_settings(cores),
-                {
-                    n: s
-                    for n, s in self._program.graph.sources.items()
-                    if isinstance(s, SparkSource)
-                },
-                self._manifest.partitions,
-            )
-            query = Query(
-                rows,
-                str(self._directory.generation(self._manifest)),
-                self._handle,
-                interval=config.commit_interval,
-                drain=self._limits.drain,
-            )
-            meter.started()
-            try:
-                self._watch(query)
-                query.check()
-            except (ConnectionError, Py4JError) as error:
-                msg = (
-                    f"Spark's JVM does not answer any more: {error}\n"
-                    "Fix: run again; state and offsets are as of the last committed batch."
-                )
-                raise EngineError(msg) from error
-            finally:
-                self._ended.set()
-                # Neither may hide what ended the run: the JVM may be gone, the disk full.
-                with suppress(Exception):
-                    query.stop()
-                with suppress(Exception):
-                    self._write_keys()
-                # What it has in hand goes to the spool; a later run goes on behind it.
-                self._feeder.join(_LAST_ITEM)
+            query = self._start(session)
+            self._meter.started()
+            self._follow(query)
         return self._delivery.collected
 
     # --- before -----------------------------------------------------------------------------
+
+    def _prepare(self, session: SparkSession) -> None:
+        """Let the state directory admit the program, and make ready what a batch needs."""
+        cores = session.sparkContext.defaultParallelism
+        asked = self._program.config.spark_config.get("spark.sql.shuffle.partitions", cores)
+        self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, int(asked))
+        session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
+        send_package(session)
+        send_users_modules(step.call_site.path for step in self._program.graph.steps)
+        self._prepare_sources()
+        self._prepare_clock()
+
+    def _start(self, session: SparkSession) -> Query:
+        """Compile the plan and start it as one query."""
+        sources = self._program.graph.sources
+        rows = compile_plan(
+            session,
+            self._plan,
+            self._settings(),
+            self._reader_settings(session.sparkContext.defaultParallelism),
+            {name: source for name, source in sources.items() if isinstance(source, SparkSource)},
+            self._manifest.partitions,
+        )
+        return Query(
+            rows,
+            str(self._directory.generation(self._manifest)),
+            self._handle,
+            interval=self._program.config.commit_interval,
+            drain=self._limits.drain,
+        )
 
     def _settings(self) -> Settings:
         config = self._program.config
@@ -302,6 +290,27 @@ class SparkRun:
                     raise SimulatedCrash(msg)
 
     # --- the loop ---------------------------------------------------------------------------
+
+    def _follow(self, query: Query) -> None:
+        """Watch the query to its end, and leave everything so that a later run can go on."""
+        try:
+            self._watch(query)
+            query.check()
+        except (ConnectionError, Py4JError) as error:
+            msg = (
+                f"Spark's JVM does not answer any more: {error}\n"
+                "Fix: run again; state and offsets are as of the last committed batch."
+            )
+            raise EngineError(msg) from error
+        finally:
+            self._ended.set()
+            # Neither may hide what ended the run: the JVM may be gone, the disk full.
+            with suppress(Exception):
+                query.stop()
+            with suppress(Exception):
+                self._write_keys()
+            # What it has in hand goes to the spool; a later run goes on behind it.
+            self._feeder.join(_LAST_ITEM)
 
     def _watch(self, query: Query) -> None:
         next_lag = 0.0

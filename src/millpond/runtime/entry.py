@@ -1,0 +1,83 @@
+"""Where records enter a stage: one `Entry` per source or arriving edge.
+
+Takes the plan, gives for each way in how the bytes of a record are read, and the function it
+meets first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.connectors import inflight
+from millpond.plan.clocks import ClockPoint
+from millpond.plan.plan import Edge, Plan, Stage
+from millpond.runtime.compose import Composer
+from millpond.runtime.emit import Push, StepFailure
+from millpond.state.codec import Codec
+from millpond.steps.kinds import Read, Step
+
+__all__ = ["Entry", "make_entries"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How records enter a stage: how their bytes are read, and the function they meet first."""
+
+    read: Step
+    decode_value: Callable[[bytes], Any]
+    decode_key: Callable[[bytes], Any]
+    push: Push
+    is_raw_value: bool = False
+    """Whether a value's bytes are a producer's own."""
+    is_raw_key: bool = False
+    point: ClockPoint | None = None
+    """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
+    is_guarded: bool = False
+    """Whether each record's time is looked at, because one of the batch is absurd."""
+
+    def unreadable(self, raw: bytes | None, error: Exception) -> StepFailure:
+        """Return what is wrong with a record's bytes, in the words of the slower reader."""
+        try:
+            if raw is not None:
+                self.decode_value(raw)
+        except Exception as better:
+            error = better
+        return StepFailure(self.read, error)
+
+
+def make_entries(plan: Plan, stage: Stage, composer: Composer, codec: Codec) -> dict[int, Entry]:
+    """Return the entries of a stage: of stage 0 by source, of others by edge."""
+    if stage.number == 0:
+        return {number: _of_source(plan, read, composer) for number, read in enumerate(plan.reads)}
+    arriving = [edge for edge in plan.edges if edge.target == stage.number]
+    return {edge.number: _of_edge(plan, edge, composer, codec) for edge in arriving}
+
+
+def _of_source(plan: Plan, read: Read, composer: Composer) -> Entry:
+    source = read.source
+    is_topic = source.kind == "topic"
+    point = next(point for point in plan.points if point.step is read)
+    return Entry(
+        read,
+        source.value_deserializer,
+        source.key_deserializer,
+        composer.reading(read),
+        is_raw_value=is_topic,
+        is_raw_key=is_topic,
+        point=None if source.timestamp_extractor else point,
+    )
+
+
+def _of_edge(plan: Plan, edge: Edge, composer: Composer, codec: Codec) -> Entry:
+    raw = None if edge.raw_of is None else plan.reads[edge.raw_of].source
+    key = None if edge.raw_key_of is None else plan.reads[edge.raw_key_of].source
+    return Entry(
+        edge.after,
+        raw.value_deserializer if raw else inflight.decode,
+        key.key_deserializer if key else codec.decode,
+        composer.arriving(edge),
+        is_raw_value=raw is not None and raw.kind == "topic",
+        is_raw_key=key is not None and key.kind == "topic",
+    )

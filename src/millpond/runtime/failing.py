@@ -1,0 +1,277 @@
+"""What becomes of a record, or of a timer, on which a step failed.
+
+Takes a `StepFailure` where the record in hand is known. What the record did is undone; then it is
+let go (`on_processing_error`), put aside as a dead letter (`on_error`), or the run ends (`Fatal`).
+Nothing here is called for a record that does not fail.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.errors import Failure, FutureTimestampError, shown
+from millpond.record import NOWHERE, MessageContext, Origin
+from millpond.runtime.batch import HEADERS, PATH, records_schema
+from millpond.runtime.compose import Finisher
+from millpond.runtime.emit import Emitter, StepFailure
+from millpond.runtime.entry import Entry
+from millpond.runtime.fields import as_json, plain_key
+from millpond.state.view import KeyScope
+from millpond.steps.kinds import Read
+
+__all__ = ["DeadLetters", "Failures", "Fatal"]
+
+
+class Fatal(Exception):
+    """A failure that ends the run; carries what the driver is told."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+class Failures:
+    """Settles the failures of one stage."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        scope: KeyScope,
+        emitters: list[Emitter],
+        finishers: list[Finisher],
+        *,
+        undo: bool,
+        on_error: str,
+        on_processing_error: Callable[..., bool] | None,
+    ) -> None:
+        self._origin = origin
+        self._scope = scope
+        self._emitters = emitters
+        self._finishers = finishers
+        self._undo = undo
+        self._on_error = on_error
+        self._on_processing_error = on_processing_error
+        self._record: Callable[[int], pa.RecordBatch]
+        self._entries: Sequence[Entry]
+        self.letters = DeadLetters()
+        self.rows: list[int] = []
+        """The records in hand that were put aside."""
+        self._timers = 0
+
+    def begin(self, record: Callable[[int], pa.RecordBatch], entries: Sequence[Entry]) -> None:
+        """Take records in hand: `record` gives one of them; `entries` has one or one per record."""
+        self._record, self._entries, self.rows = record, entries, []
+
+    def settle(self, failure: StepFailure, marks: Sequence[int]) -> bool:
+        """Undo what the record in hand did, and let it go or put it aside.
+
+        Args:
+            failure: What went wrong.
+            marks: How much each emitter had before the record.
+
+        Returns:
+            Whether the record is to be tried again: it did not fail itself but a timer that was
+            due before it, and that timer is gone now.
+
+        Raises:
+            Fatal: where the run ends.
+        """
+        rows = failure.rows or (self._origin.index,)
+        self._origin.index = rows[0]
+        self._take_back(rows[0], marks)
+        if self._goes_aside(failure):
+            self._put_aside(rows, failure)
+        if failure.happening is None:
+            return False
+        failure.happening.drop()  # of the key in view where it failed
+        self._scope.keep()
+        return True
+
+    def attempt(self, call: Callable[[], None]) -> bool:
+        """Do what is no record but may fail like one; tell whether it is done."""
+        path, timestamp = self._origin.path, self._scope.timestamp
+        marks = [len(emitter) for emitter in self._emitters] if self._undo else []
+        while True:
+            try:
+                call()
+                return True
+            except StepFailure as failure:
+                if not self.settle(failure, marks):
+                    return False
+            self._origin.path, self._scope.timestamp = path, timestamp
+
+    def describe(self, failure: StepFailure) -> Failure:
+        """Return what is told of a failure on the record in hand."""
+        record, entry = self._record(self._origin.index), self._entry(self._origin.index)
+        context = self._origin.context()
+        if failure.happening is not None:
+            context = MessageContext("", NOWHERE, failure.happening.at)
+        elif context.partition == NOWHERE:
+            context = MessageContext("", NOWHERE, record.column("timestamp")[0].as_py())
+        key = record.column("key")[0].as_py()
+        if key is not None and not entry.is_raw_key:
+            key = entry.decode_key(key)
+        return _facts(failure, context, key)
+
+    def take_timers(self) -> int:
+        """Return how many timers were put aside in front of a record, and begin anew."""
+        timers, self._timers = self._timers, 0
+        return timers
+
+    def clear(self) -> None:
+        """Forget what was put aside."""
+        self.letters, self.rows, self._timers = DeadLetters(), [], 0
+
+    def _take_back(self, row: int, marks: Sequence[int]) -> None:
+        """Undo what a record has done in state and outputs."""
+        self._origin.path = None
+        if not self._undo:
+            return
+        self._scope.undo()
+        for emitter, mark in zip(self._emitters, marks, strict=True):
+            emitter.cut_to(mark)
+        for finisher in self._finishers:
+            finisher.forget(row)
+
+    def _goes_aside(self, failure: StepFailure) -> bool:
+        """Tell whether a record becomes a dead letter; if not, it is let go."""
+        if isinstance(failure.error, FutureTimestampError):
+            return True  # whatever the settings say
+        if self._on_processing_error is not None:
+            try:
+                logger = logging.getLogger("millpond")
+                if self._on_processing_error(failure.error, self._origin.context(), logger):
+                    return False
+            except Exception as error:
+                raise Fatal(self.describe(StepFailure(failure.step, error))) from error
+        if self._on_error == "stop":
+            raise Fatal(self.describe(failure))
+        return True
+
+    def _put_aside(self, rows: Sequence[int], failure: StepFailure) -> None:
+        is_record = failure.happening is None
+        for row in rows:
+            self._origin.index = row
+            record, entry = self._record(row), self._entry(row)
+            self.letters.add(row, record, entry, self.describe(failure), is_record=is_record)
+        if is_record:
+            self.rows += rows
+        else:
+            self._timers += 1
+
+    def _entry(self, row: int) -> Entry:
+        return self._entries[row if len(self._entries) > 1 else 0]
+
+
+class DeadLetters:
+    """Records on which a step failed, as they entered the stage, with what happened in headers."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[bytes | None] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(
+        self,
+        row: int,
+        record: pa.RecordBatch,
+        entry: Entry,
+        failure: Failure,
+        *,
+        is_record: bool = True,
+    ) -> None:
+        """Put a record aside: a producer's bytes as they are, anything else as JSON.
+
+        A timer that failed before a record has the record's key, and no value.
+        """
+        value, key = (record.column(name)[0].as_py() for name in ("value", "key"))
+        value = value if is_record else None
+        if value is not None and not entry.is_raw_value:
+            value = _readable(value, entry.decode_value, as_json)
+        if key is not None and not entry.is_raw_key:
+            key = _readable(key, entry.decode_key, plain_key)
+        self._rows.append(row)
+        self._values.append(value)
+        self._keys.append(key)
+        facts = {
+            "error": failure.error,
+            "traceback": failure.traceback,
+            "step": failure.step,
+            "call_site": failure.call_site,
+            "topic": failure.topic,
+            "partition": str(failure.partition),
+            "offset": str(failure.offset),
+        }
+        own = None
+        if "headers" in record.schema.names:
+            own = decode_headers(record.column("headers")[0].as_py())
+        added = [(f"millpond.{name}", _text(text)) for name, text in facts.items()]
+        self._headers.append(encode_headers([*(own or []), *added]))
+
+    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the dead letters, and begin anew."""
+        taken = entered.take(pa.array(self._rows, pa.int64()))
+        found = {name: taken.column(name) for name in taken.schema.names}
+        found["key"] = pa.array(self._keys, pa.binary())
+        found["value"] = pa.array(self._values, pa.binary())
+        found["headers"] = pa.array(self._headers, pa.binary())
+        flags = HEADERS | (PATH if "path" in found else 0)
+        schema = records_schema(flags)
+        self.__init__()  # type: ignore[misc]
+        return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
+
+
+def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
+    """Return a failure in words, with its exception where that can be pickled."""
+    error, step = failure.error, failure.step
+    try:
+        pickled: bytes | None = pickle.dumps(error)
+        pickle.loads(pickled or b"")
+    except Exception:
+        pickled = None
+    return Failure(
+        step=f"reading of {step.name!r}" if isinstance(step, Read) else str(step),
+        call_site=str(step.call_site),
+        topic=context.topic,
+        partition=context.partition,
+        offset=context.offset,
+        key=shown(key),
+        error=_error_text(error),
+        traceback="".join(_users_part(traceback.format_exception(error, limit=-8))),
+        exception=pickled,
+    )
+
+
+def _error_text(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _users_part(frames: list[str]) -> list[str]:
+    """Leave out the lines of a traceback that lie inside this package."""
+    inside = "/millpond/runtime/"
+    return [frame for frame in frames if inside not in frame.split("\n", 1)[0]]
+
+
+def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:
+    """Return a field for people; bytes that cannot be read stay as they are."""
+    try:
+        return write(decode(data))
+    except Exception:
+        return data
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
