@@ -8,6 +8,7 @@
     │   └── GroupInUseError             another application runs with this consumer group
     ├── ValueTypeError    (TypeError)   a value that state cannot keep
     ├── SerializationError              bytes that a (de)serializer cannot read or write
+    │   └── RegistryError               the schema registry is away or refuses
     ├── FutureTimestampError            a record's time is too far ahead of the wall clock
     ├── TopicError                      a topic is missing, damaged or used wrongly
     ├── BrokerError                     Kafka cannot be reached, or refuses
@@ -31,6 +32,7 @@ __all__ = [
     "GroupInUseError",
     "ValueTypeError",
     "SerializationError",
+    "RegistryError",
     "FutureTimestampError",
     "TopicError",
     "BrokerError",
@@ -79,6 +81,14 @@ class ValueTypeError(MillpondError, TypeError):
 
 class SerializationError(MillpondError):
     """A serializer or deserializer was given something it cannot handle."""
+
+
+class RegistryError(SerializationError):
+    """The schema registry is away, lets nobody in, or refuses a schema.
+
+    No record is to blame, so it ends the run whatever `on_error` says. What to do: follow the
+    `Fix:` line and run again.
+    """
 
 
 class FutureTimestampError(MillpondError):

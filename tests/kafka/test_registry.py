@@ -50,9 +50,8 @@ from google.protobuf.timestamp_pb2 import Timestamp  # noqa: F401  (order.proto 
 
 import millpond as mp
 from millpond.connectors.log import locked
-from millpond.connectors.registry import RegistryError
 from millpond.connectors.topic import make_topic
-from millpond.errors import SerializationError
+from millpond.errors import RegistryError, SerializationError
 
 pytestmark = pytest.mark.kafka
 

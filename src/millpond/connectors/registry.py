@@ -15,12 +15,11 @@ from functools import lru_cache
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
-from millpond.errors import ConfigError, SerializationError, shown
+from millpond.errors import ConfigError, RegistryError, SerializationError, shown
 
 __all__ = [
     "Registered",
     "Registry",
-    "RegistryError",
     "SchemaRegistryClientConfig",
     "SchemaRegistrySerializationConfig",
     "imported",
@@ -30,14 +29,6 @@ __all__ = [
 
 # Errors of Confluent's API that say that there is no such subject, version or schema.
 _NOT_FOUND = (40401, 40402, 40403)
-
-
-class RegistryError(SerializationError):
-    """The registry is away, lets nobody in, or refuses a schema.
-
-    No record is to blame, so putting records aside would not help. What to do: follow the
-    `Fix:` line and run again.
-    """
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.errors import Failure, FutureTimestampError, shown
+from millpond.errors import Failure, FutureTimestampError, RegistryError, shown
 from millpond.record import NOWHERE, MessageContext, Origin
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.compose import Finisher
@@ -143,6 +143,8 @@ class Failures:
         """Tell whether a record becomes a dead letter; if not, it is let go."""
         if isinstance(failure.error, FutureTimestampError):
             return True  # whatever the settings say
+        if isinstance(failure.error, RegistryError):
+            raise Fatal(self.describe(failure))  # likewise: the record is not to blame
         if self._on_processing_error is not None:
             try:
                 logger = logging.getLogger("millpond")

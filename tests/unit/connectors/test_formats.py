@@ -22,10 +22,9 @@ from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker
 from jsonschema.validators import extend
 
 import millpond as mp
-from millpond.connectors.registry import RegistryError
 from millpond.connectors.serde import fast
 from millpond.connectors.topic import make_topic
-from millpond.errors import ConfigError, SerializationError, StepError
+from millpond.errors import ConfigError, RegistryError, SerializationError, StepError
 from millpond.testing import run_local
 
 CLICK = {
@@ -825,3 +824,15 @@ def test_formats_are_loaded_when_they_are_used():
     code = f"import sys, millpond; print([name for name in {wanted} if name in sys.modules])"
 
     assert in_another_process(code) == "[]"
+
+
+@pytest.mark.parametrize("options", [{"on_error": "dead-letter"}, {}], ids=str)
+def test_a_registry_that_is_away_is_no_reason_to_put_records_aside(options):
+    def read(data):
+        raise RegistryError("the registry does not answer.\nFix: start it.")
+
+    app = mp.Application(loglevel=None)
+    sdf = app.dataframe(app.topic("clicks", value_deserializer=read))
+
+    with pytest.raises(StepError, match="the registry does not answer"):
+        run_local(sdf, [("a", b"1")], **options)
