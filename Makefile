@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit kafka spark soak bench clean
+.PHONY: help setup java demo test lint unit kafka spark soak bench bench-kafka clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,5 +49,10 @@ bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python benchmarks/side_by_side.py
 
+bench-kafka: setup java ## Measure on Kafka, side by side with Quix Streams in an environment of its own
+	test -x .venv-quix/bin/python || $(PYTHON) -m venv .venv-quix
+	.venv-quix/bin/python -m pip install --quiet --disable-pip-version-check quixstreams==3.28.1
+	$(BIN)/python benchmarks/kafka_side_by_side.py .venv-quix/bin/python
+
 clean: ## Remove what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-quix build dist .mypy_cache .ruff_cache .pytest_cache
