@@ -63,6 +63,8 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     # A group is ready at once; it need not wait for members that are still starting.
     "group.initial.rebalance.delay.ms": "0",
+    # Tests write records of any time; a topic that shall forget old ones says so itself.
+    "log.retention.ms": "-1",
     # Retention and compaction are looked after every half second, not after minutes.
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "500",
