@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond import Application, ListSink, TopicConfig, message_context
+from millpond import Application, Count, ListSink, TopicConfig, message_context
 from millpond.errors import ConfigError, MillpondError, PlanError, StepError
 from millpond.testing import ListSource, ManualClock, frame, run_local
 
@@ -1034,3 +1034,14 @@ def test_a_frame_that_was_used_as_a_column_can_still_be_continued():
     doubled.apply(lambda value: value + 1)
 
     assert run_local(sdf, [{"a": 1}]) == [{"a": 1, "b": 2}, 3]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 8])
+def test_totals_of_a_batch_behind_expanded_records_come_in_the_order_of_the_records(groups):
+    sdf = frame().apply(lambda value: value, expand=True)
+    sdf = sdf.group_by(lambda value: value, name="letter").agg(emit="batch", n=Count())
+    sdf.apply(lambda value, key, timestamp, headers: (key, value["n"]), metadata=True)
+
+    values = run_local(sdf, [["d", "b"], ["a", "d", "c"]], batches=[], groups=groups)
+
+    assert values == [("d", 2), ("b", 1), ("a", 1), ("c", 1)]

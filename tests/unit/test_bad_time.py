@@ -298,3 +298,15 @@ def test_a_timer_that_fails_stops_the_run_and_names_the_key_and_the_time():
     sdf = frame().update(watch, stateful=True, on_timer=fail)
     with pytest.raises(StepError, match=r"failed at time 15 of key 'k'(.|\n)*with this timer"):
         run_local(sdf, [("k", 1, 10), ("l", 1, 50)], batches=1)
+
+
+@pytest.mark.parametrize("mode", ["stop", "dead-letter"])
+def test_a_record_with_one_item_of_the_future_is_put_aside_whole(mode):
+    sdf = frame().apply(lambda value: value, expand=True)
+    sdf = sdf.watermark(0, on=lambda value: value, max_future=1_000)
+    sdf.tumbling_window(10).agg(n=Count()).final().apply(lambda window: window["n"])
+
+    run = run_local(sdf, [[1, 10**15, 2], [3], [50]], batches=[1, 1, 1], on_error=mode)
+
+    assert run == [1]
+    assert len(run.dead_letters) == 1

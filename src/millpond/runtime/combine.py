@@ -20,7 +20,7 @@ from millpond.column import field
 from millpond.connectors import inflight
 from millpond.errors import MillpondError
 from millpond.record import Origin
-from millpond.runtime.batch import records_schema
+from millpond.runtime.batch import PATH, records_schema
 from millpond.runtime.emit import Push, StepFailure
 from millpond.runtime.windows import starts_of
 from millpond.state.view import StepClock
@@ -34,8 +34,8 @@ WriteKey = Callable[[Any, Any], bytes | None]
 Key = str | bytes | None
 """A key as it is gathered: text as it is, which saves the encoding; others as they move."""
 
-Row = tuple[Key, bytes, int, int]
-"""What leaves: key, value, timestamp, number of the first record in it."""
+Row = tuple[Key, bytes, int, int, bytes | None]
+"""What leaves: key, value, timestamp, and the first record in it: its number and its path."""
 
 # Values decoded at a time: those that are let go soon are still in the processor's cache.
 _AT_A_TIME = 1_000
@@ -50,6 +50,8 @@ class Combiner:
         origin: Origin,
         clock: StepClock,
         write_key: WriteKey | None,
+        *,
+        keeps_path: bool,
     ) -> None:
         self._step = step
         self._origin = origin
@@ -67,8 +69,11 @@ class Combiner:
         self._columns: list[list[Any]] = [[] for _ in self._kept.names]
         self._times = array("q")
         self._numbers = array("q")
-        self._late: list[tuple[Key, list[int], Any, int, bool, int]] = []
-        """Records that missed a window: key, windows, value, timestamp, missed all?, number."""
+        self._paths: list[bytes | None] | None = [] if keeps_path else None
+        """Where one record that entered gives several: which of them it is."""
+        self._late: list[tuple[Key, list[int], Any, int, bool, int, bytes | None]] = []
+        """Records that missed a window: key, windows, value, timestamp, missed all?, number,
+        path."""
 
     def begin(self, entered: pa.RecordBatch) -> None:
         """Take the records of a batch from here on."""
@@ -80,7 +85,7 @@ class Combiner:
 
     def taken(self) -> np.ndarray:
         """Return the records in hand that were taken."""
-        late = [number for *_, number in self._late if number >= self._first]
+        late = [number for *_, number, _ in self._late if number >= self._first]
         rows: np.ndarray = np.concatenate((self._numbers[self._mark :], np.array(late, np.int64)))
         return rows - self._first
 
@@ -89,6 +94,8 @@ class Combiner:
     def push(self) -> Push:
         """Return the function that takes a record."""
         put, step = self._putter(), self._step
+        if self._paths is not None:
+            put = self._with_path(put, self._paths)
         if not isinstance(step, Window):
             return put
         assert isinstance(step.kind, TimeWindow)
@@ -117,6 +124,15 @@ class Combiner:
 
         return put_one if len(columns) == 1 else put
 
+    def _with_path(self, put: Push, paths: list[bytes | None]) -> Push:
+        origin = self._origin
+
+        def put_with_path(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            put(value, key, timestamp, headers)
+            paths.append(origin.path)
+
+        return put_with_path
+
     def _window_push(self, kind: TimeWindow, put: Push) -> Push:
         clock, late, key_of, origin = self._clock, self._late, self._key_reader(), self._origin
         duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
@@ -130,7 +146,8 @@ class Combiner:
             missed = [start for start in starts if start + length <= clock.late_mark]
             if missed:
                 is_lost, number = len(missed) == len(starts), self._first + origin.index
-                late.append((key_of(value, key), missed, value, timestamp, is_lost, number))
+                path = origin.path
+                late.append((key_of(value, key), missed, value, timestamp, is_lost, number, path))
             if len(missed) < len(starts):
                 put(value, key, timestamp, headers)
 
@@ -164,7 +181,8 @@ class Combiner:
             decode: Gives the value of bytes.
             key: The field that is the key; None: the key that they came with.
         """
-        if (key is None) != (self._write_key is None) or self._is_any_late(times):
+        is_fit = (key is None) == (self._write_key is None) and self._paths is None
+        if not is_fit or self._is_any_late(times):
             return False
         pickers = self._kept.column_pickers()
         keys: list[Any] = [] if key is not None else list(self._in_hand)
@@ -207,15 +225,15 @@ class Combiner:
         rows = [
             *self._totals(),
             *(
-                (key, inflight.encode((None, (starts, value, is_lost))), timestamp, number)
-                for key, starts, value, timestamp, is_lost, number in self._late
+                (key, inflight.encode((None, (starts, value, is_lost))), timestamp, number, path)
+                for key, starts, value, timestamp, is_lost, number, path in self._late
             ),
         ]
         entered = self._entered
         self.clear()
         if not rows:
             return None
-        keys, values, timestamps, numbers = zip(*rows, strict=True)
+        keys, values, timestamps, numbers, paths = zip(*rows, strict=True)
         places = pa.Table.from_batches(entered).take(pa.array(numbers, pa.int64()))
         columns = [
             pa.array([self._bytes_of(key) for key in keys], pa.binary()),
@@ -223,7 +241,14 @@ class Combiner:
             pa.array(timestamps, pa.int64()),
             *(places.column(name).combine_chunks() for name in ("source", "partition", "offset")),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=records_schema(0))
+        if self.columns:
+            columns.append(pa.array(paths, pa.binary()))
+        return pa.RecordBatch.from_arrays(columns, schema=records_schema(self.columns))
+
+    @property
+    def columns(self) -> int:
+        """What its rows have besides."""
+        return 0 if self._paths is None else PATH
 
     def _totals(self) -> Iterator[Row]:
         """Yield a row for each key and window, in the order of their first records."""
@@ -257,7 +282,8 @@ class Combiner:
                 raise self._failure(kept, moments, numbers[low:high].tolist()) from None
             if starts is not None:
                 states = (int(starts[low]), states)
-            yield names[of_key[low]], inflight.encode(states), latest[i], int(firsts[i])
+            path = None if self._paths is None else self._paths[records[low]]
+            yield names[of_key[low]], inflight.encode(states), latest[i], int(firsts[i]), path
 
     def _windows(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the records, each once per window that it is in, and the starts of these."""
@@ -304,7 +330,7 @@ class Combiner:
 
     def clear(self) -> None:
         """Forget what was gathered."""
-        for column in (self._keys, *self._columns, self._late):
+        for column in (self._keys, *self._columns, self._late, self._paths or []):
             column.clear()
         del self._times[:], self._numbers[:]
         self._entered, self._first, self._mark = [], 0, 0

@@ -28,6 +28,7 @@ class StepFailure(Exception):
     def __init__(
         self, step: Step, error: Exception, rows: tuple[int, ...] = (), happening: Any = None
     ) -> None:
+        super().__init__(f"{step} failed: {error}")
         self.step = step
         self.error = error
         self.rows = rows

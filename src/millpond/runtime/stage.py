@@ -48,7 +48,7 @@ from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
 from millpond.state.view import KeyScope
-from millpond.steps.kinds import Emit, KeyBy, Read, Step, Write
+from millpond.steps.kinds import Emit, KeyBy, Map, Read, Step, Write
 
 __all__ = ["Settings", "StageRunner"]
 
@@ -155,7 +155,10 @@ class StageRunner:
         if not any(self._points[step].is_guarded for step in inner):
             return False
         return any(
-            step.is_stateful or isinstance(step, Write | Emit) or len(self.plan.children[step]) > 1
+            step.is_stateful
+            or isinstance(step, Write | Emit)
+            or (isinstance(step, Map) and step.kind == "expand")
+            or len(self.plan.children[step]) > 1
             for step in self.stage.steps
         )
 
@@ -172,7 +175,7 @@ class StageRunner:
         assert step is not None
         changes = edge_changes(self.plan, self.stage, edge, self._settings.codec)
         clock = self._schedule.clock_of(step)
-        return Combiner(step, self._origin, clock, changes.key)
+        return Combiner(step, self._origin, clock, changes.key, keeps_path=changes.path)
 
     def _leaving(self, step: Step) -> list[Emitter | Combiner]:
         combined = {(edge.after, edge.target): c for edge, c in self._combiners.items()}
@@ -297,7 +300,8 @@ class StageRunner:
                 return
             if batch is not None:
                 scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
-                yield from edge_rows(batch, scope, edge.number, 0, groups, self._clock)
+                columns = combiner.columns
+                yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
 
     def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:
         if pages is not None and self._settings.keeps_clock:
@@ -430,7 +434,7 @@ class StageRunner:
                 if fresh_bytes > _CHUNK_BYTES:
                     yield
                     fresh_bytes = 0
-        self._finish()
+        self._finish(paths)
         yield
 
     def _plain_loop(self, entered: pa.RecordBatch, entry: Entry) -> Iterator[None]:
@@ -468,11 +472,11 @@ class StageRunner:
         times = entered.column("timestamp").to_numpy()
         return combiner.take_all(values, times, fast(entry.decode_value), key)
 
-    def _finish(self) -> None:
-        """Let steps do what they do once a batch."""
+    def _finish(self, paths: list[bytes | None] | None) -> None:
+        """Let steps do what they do once a batch, each thing in the name of a record."""
         for finisher in self._finishers:
             for index, call in finisher.finish():
-                self._origin.index = index
+                self._origin.index, self._origin.path = index, paths[index] if paths else None
                 self._failures.attempt(call)
                 self._scope.keep()
 
