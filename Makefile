@@ -26,7 +26,9 @@ java:
 demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
 	$(BIN)/python examples/demo.py
 
-test: lint unit kafka spark ## Lint, type-check and run all tests
+test: lint unit ## Lint, type-check and run all tests
+	@# Most of the time tests against a broker wait, so they run beside those on Spark.
+	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) kafka spark
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -37,13 +39,13 @@ unit: setup ## Tests without a JVM
 	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
 
 kafka: setup java ## Tests against a real Kafka broker, without Spark
-	$(BIN)/pytest -q -m "kafka and not spark" tests
+	$(BIN)/pytest -q --durations=5 -m "kafka and not spark" tests
 
 spark: setup java ## Tests on Spark
-	$(BIN)/pytest -q -m "spark or cluster" tests
+	$(BIN)/pytest -q --durations=15 -m "spark or cluster" tests
 
 soak: setup java ## Kill a running program 25 times and compare with an undisturbed run
-	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/spark/test_kill.py
+	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/spark/test_kill.py tests/kafka/test_kill.py
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
