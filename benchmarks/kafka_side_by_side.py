@@ -31,6 +31,7 @@ import millpond as mp  # noqa: E402
 from millpond.connectors.kafka.clients import KafkaConsumer  # noqa: E402
 from millpond.connectors.kafka.connection import Connection  # noqa: E402
 from millpond.connectors.kafka.reader import KafkaReader  # noqa: E402
+from millpond.connectors.kafka.topics import describe  # noqa: E402
 
 QUIX = sys.argv[1]
 RECORDS = int(sys.argv[2]) if len(sys.argv) > 2 else 2_000_000
@@ -53,6 +54,8 @@ class Bench:
         new = NewTopic(name, PARTITIONS, 1, config=settings)
         for future in self.connection.admin().create_topics([new]).values():
             future.result(20)
+        while describe(self.connection, name) is None:
+            time.sleep(0.1)
         return name
 
     def fill(self, keys: int) -> str:

@@ -121,6 +121,7 @@ class Connection:
         """Return a producer that repeats nothing: it is idempotent."""
         usual = {
             "enable.idempotence": True,
+            "delivery.report.only.error": True,
             "linger.ms": 5,
             "compression.type": "lz4",
             "batch.size": 1_000_000,

@@ -169,9 +169,10 @@ class KafkaReader:
                 some = [first, *consumer.consume(_AT_A_TIME, 0)]
                 patience.renew()
                 position = self._position(some, position, partition)
-                known = [m for m in some if m.error() is None and m.offset() < end]
-                if known:
-                    yield known
+                if any(map(Message.error, some)) or position > end:
+                    some = [m for m in some if m.error() is None and m.offset() < end]
+                if some:
+                    yield some
         finally:
             consumer.close()
 
@@ -226,11 +227,14 @@ def _remade(connection: Connection, topic: str, topic_id: str, skips_lost: bool)
 
 
 def _columns(messages: list[Message]) -> pa.RecordBatch:
+    headers = list(map(Message.headers, messages))
     columns = [
-        pa.array([m.key() for m in messages], pa.binary()),
-        pa.array([m.value() for m in messages], pa.binary()),
-        pa.array([m.timestamp()[1] for m in messages], pa.int64()),
-        pa.array([encode_headers(m.headers()) for m in messages], pa.binary()),
-        pa.array([m.offset() for m in messages], pa.int64()),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.array([moment for _, moment in map(Message.timestamp, messages)], pa.int64()),
+        pa.array(list(map(encode_headers, headers)), pa.binary())
+        if any(headers)
+        else pa.nulls(len(messages), pa.binary()),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
