@@ -85,7 +85,9 @@ def list_topics(
 def create_topic(
     topic: str,
     partitions: Annotated[int, typer.Option(help="How many partitions it has.")] = 1,
-    replication: Annotated[int, typer.Option(help="On how many brokers each is kept.")] = 1,
+    replication: Annotated[
+        int | None, typer.Option(help="On how many brokers each is kept; default: theirs.")
+    ] = None,
     config: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE, a setting of the topic itself.")
     ] = None,

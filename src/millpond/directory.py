@@ -194,9 +194,14 @@ class StateDirectory:
         return None
 
     def take_back(self, manifest: Manifest) -> None:
-        """Let the last committed batch be done once more, with the same records and time."""
+        """Let the last committed batch be done once more, with the same records and time.
+
+        Where the next one is planned already, its clock has what that batch saw: nothing to do.
+        """
         commits = self.generation(manifest) / "commits"
         last = max(int(f.name) for f in commits.glob("[0-9]*") if f.name.isdigit())
+        if (self.generation(manifest) / "offsets" / str(last + 1)).exists():
+            return
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 

@@ -16,8 +16,8 @@ def new_name(what: str = "topic") -> str:
     return f"{what}-{uuid.uuid4().hex[:8]}"
 
 
-def new_topic(broker, partitions: int = 1, **config: str) -> str:
-    name = new_name()
+def new_topic(broker, partitions: int = 1, name: str = "", **config: str) -> str:
+    name = name or new_name()
     admin = admin_of(broker)
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(10)
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 
 import pytest
@@ -232,3 +233,46 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(tmp_path):
     assert reader.latest_from(begin) == begin
     with pytest.raises(BrokerError, match="Fix: is the address right"):
         wait_for(lambda: reader.latest_from(begin) and None, 40)
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_broker_that_goes_while_it_is_asked_is_waited_for(tmp_path, end):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        topic = new_topic(broker)
+        produce(broker, topic, b"a")
+        connection = connect(broker, extra={"socket.timeout.ms": 1000})
+        reader = KafkaReader(connection, topic, describe(connection, topic).id)
+        begin, asked, over = reader.latest(), [], threading.Event()
+
+        def ask():
+            while not over.is_set():
+                asked.append(reader.latest_from(begin))
+                time.sleep(0.01)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        time.sleep(0.3)
+        getattr(broker, end)()
+        time.sleep(1.0)
+        broker.start()
+        produce(broker, topic, b"b")
+        try:
+            wait_for(lambda: asked[-1] == {"0": 2} or not thread.is_alive(), 40)
+        finally:
+            over.set()
+            thread.join()
+
+    assert {place["0"] for place in asked} == {1, 2}
+
+
+def test_the_size_of_records_that_are_not_there_is_not_waited_for(broker):
+    topic = new_topic(broker)
+    transaction(broker, topic, b"never", commits=False)
+    reader = reader_of(broker, topic)
+    reader.latest()
+
+    began = time.monotonic()
+    assert reader.record_bytes("0", 0) == 0
+    assert time.monotonic() - began < 5

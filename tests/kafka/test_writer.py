@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from kit import committed, connect, new_name, new_topic
 
+import millpond as mp
 from millpond.connectors.headers import encode_headers
 from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.clients import KafkaConsumer
-from millpond.errors import BrokerError, TopicError
+from millpond.connectors.kafka.connection import Connection
+from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime.batch import HEADERS, records_schema
 
 pytestmark = pytest.mark.kafka
@@ -33,14 +37,14 @@ def batch_of(*rows):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def writer_of(broker, group, read=None, stream="s", guarantee="exactly-once"):
+def writer_of(broker, group, read=None, stream="s", guarantee="exactly-once", further=0):
     place = KafkaBroker(connect(broker), {}, creates=True, guarantee=guarantee, skips_lost=False)
     topics = [read] if read else []
     return place.writer(
         group,
         stream,
         True,
-        lambda batch: {topic: {"0": 10 * (batch + 1)} for topic in topics},
+        lambda batch: {topic: {"0": 10 * (batch + 1) + further} for topic in topics},
     )
 
 
@@ -113,8 +117,9 @@ def test_a_batch_without_outputs_only_moves_the_group(broker):
 
 def test_who_was_replaced_may_not_write_any_more(broker):
     out, group = new_topic(broker), new_name("group")
-    old, new = writer_of(broker, group), writer_of(broker, group)
+    old = writer_of(broker, group)
     write(old, out, 0, (b"a", b"1"))
+    new = writer_of(broker, group)
     write(new, out, 1, (b"a", b"2"))
 
     with pytest.raises(BrokerError, match="taken over(.|\n)*Fix:"):
@@ -173,3 +178,47 @@ def test_a_batch_survives_a_broker_that_is_killed_and_comes_back(tmp_path, guara
 
         assert [value for _, value in seen(broker, out)] == [b"%d" % i for i in range(1, 500)]
         assert committed(broker, group, read) == [20]
+
+
+def test_another_batch_of_the_same_number_is_not_taken_for_it(broker):
+    out, read, group = new_topic(broker), new_topic(broker), new_name("group")
+    write(writer_of(broker, group, read), out, 0, (b"a", b"1"))
+    other = writer_of(broker, group, read, further=1)  # the same number, read further
+
+    with pytest.raises(TopicError, match="older(.|\n)*Fix:"):
+        write(other, out, 0, (b"a", b"1"), (b"a", b"2"))
+
+
+def test_the_topic_of_batches_must_have_one_partition(broker):
+    group = new_name("group")
+    new_topic(broker, 4, name=f"{group}.batches")
+
+    with pytest.raises(TopicError, match="1 partition(.|\n)*Fix:"):
+        writer_of(broker, group)
+
+
+def test_what_will_never_work_is_not_tried_again_and_leaves_nothing_open(broker):
+    out, group = new_topic(broker, **{"cleanup.policy": "compact"}), new_name("group")
+    writer = writer_of(broker, group)
+    began = time.monotonic()
+
+    with pytest.raises(BrokerError, match="Fix:"):  # a compacted topic takes no record without key
+        write(writer, out, 0, (b"a", b"1"), (None, b"2"))
+    writer.close()
+
+    assert time.monotonic() - began < 20
+    write(writer_of(broker, group), out, 0, (b"a", b"3"))
+    assert seen(broker, out) == [(b"a", b"3")]
+
+
+def test_settings_of_the_user_come_before_our_own(broker):
+    group = new_name("group")
+    slow = Connection(
+        mp.ConnectionConfig(broker.address), {}, {"transaction.timeout.ms": 2**31 - 1}
+    )
+    place = KafkaBroker(slow, {}, creates=True, guarantee="exactly-once", skips_lost=False)
+
+    with pytest.raises(BrokerError, match=r"Fix:.*transaction\.timeout\.ms"):
+        place.writer(group, "s", True, lambda batch: {})
+    with pytest.raises(ConfigError, match="Fix:"):
+        Connection(mp.ConnectionConfig(broker.address, extra={"no.such": 1})).admin()

@@ -26,6 +26,7 @@ from millpond import (
     Max,
     Mean,
     Min,
+    Reduce,
     Sum,
 )
 from millpond.errors import StepError
@@ -1082,6 +1083,27 @@ def test_windows_behind_a_stateful_step_are_the_same_whether_combined_or_not(rec
         run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
 
     same(found["stop"], found["dead-letter"])
+
+
+def test_a_reducer_that_works_in_place_is_the_same_whether_combined_or_not():
+    def add(total, value):
+        total["n"] += value["n"]
+        return total
+
+    def merge(one, other):
+        return {"n": one["n"] + other["n"]}
+
+    items = [("a", {"n": n}, at) for n, at in [(1, 1), (10, 6), (100, 7), (0, 50)]]
+    found = {}
+    for mode in ("stop", "dead-letter"):
+        sdf = frame()
+        total = Reduce(add, lambda value: value, merge)
+        window = sdf.hopping_window(10, 5).agg(total=total, n=Sum("n"))
+        found[mode] = watched(window.final())
+        run_local(sdf, items, batches=[], on_error=mode)
+
+    same(found["stop"], found["dead-letter"])
+    assert all(value["total"] == {"n": value["n"]} for *_, value in found["stop"])
 
 
 # --- state that expires ---------------------------------------------------------------------

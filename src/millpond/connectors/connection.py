@@ -13,7 +13,9 @@ from millpond.errors import ConfigError, shown
 
 __all__ = ["ConnectionConfig"]
 
-_SECRET = re.compile(r"password|secret|token|key\.pem|jaas|userinfo", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|secret|token|key\.pem|jaas|userinfo|credential|oauthbearer\.config", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)

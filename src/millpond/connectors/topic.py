@@ -28,12 +28,15 @@ class TopicConfig:
     """How a topic is made where it does not exist."""
 
     num_partitions: int = 1
-    replication_factor: int = 1
+    replication_factor: int | None = None
+    """None: as the broker has it set."""
     extra_config: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("num_partitions", "replication_factor"):
             value = getattr(self, name)
+            if value is None and name == "replication_factor":
+                continue
             if type(value) is not int or value < 1:
                 msg = f"TopicConfig({name}=...) must be an int of 1 or more, got {shown(value)}."
                 raise ConfigError(msg + f"\nFix: {name}=1.")

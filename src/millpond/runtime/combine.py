@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.aggregations import Aggregation, Count
+from millpond.aggregations import Aggregation, Count, Reduce
 from millpond.column import field
 from millpond.connectors import inflight
 from millpond.errors import MillpondError
@@ -304,15 +304,28 @@ class Combiner:
 
     def _failure(self, kept: list[list[Any]], times: list[int], numbers: list[int]) -> StepFailure:
         """Return what went wrong, with the first record on which it goes wrong."""
-        for count in range(1, len(numbers) + 1):
-            try:
-                self._kept.states([column[:count] for column in kept], times[:count])
-            except StepFailure as failure:
-                return StepFailure(self._step, failure.error, (numbers[count - 1],))
-            except Exception as error:
-                return StepFailure(self._step, error, (numbers[count - 1],))
-        msg = f"{self._step} failed on many records and on none of them."
-        return StepFailure(self._step, MillpondError(msg + "\nFix: is its add_many right?"))
+        good, bad, reason = 0, len(numbers), self._error_of(kept, times, len(numbers))
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            found = self._error_of(kept, times, middle)
+            if found is None:
+                good = middle
+            else:
+                bad, reason = middle, found
+        if reason is None:
+            msg = f"{self._step} failed on many records and then on none of them."
+            reason = MillpondError(msg + "\nFix: is its add_many right?")
+        return StepFailure(self._step, reason, (numbers[bad - 1],))
+
+    def _error_of(self, kept: list[list[Any]], times: list[int], count: int) -> Exception | None:
+        """Return what goes wrong with the first so many records."""
+        try:
+            self._kept.states([column[:count] for column in kept], times[:count])
+        except StepFailure as failure:
+            return failure.error
+        except Exception as error:
+            return error
+        return None
 
     def locate(self, number: int) -> tuple[pa.RecordBatch, int]:
         """Return the batch and the place in it of a record."""
@@ -381,7 +394,10 @@ class _Kept:
         if self._asks_for_all:
             is_column = aggregation.is_columnar and name is not None
             values = columns[0]
-            return [_field(self._step, v, name) for v in values] if is_column else values
+            if is_column:
+                return [_field(self._step, v, name) for v in values]
+            # A function of the user's may change what it is given, and others have it too.
+            return [inflight.copy_value(v) for v in values] if _is_users(aggregation) else values
         if name is None:
             return columns[0] if self.names[0] is None else [True] * len(columns[0])
         return columns[self.names.index(name)]
@@ -405,6 +421,12 @@ def _itself(value: Any) -> Any:
 
 def _whether_any(value: Any) -> Any:
     return None if value is None else True
+
+
+def _is_users(aggregation: Aggregation) -> bool:
+    """Tell whether it calls a function of the user's."""
+    is_ours = type(aggregation).__module__ == Aggregation.__module__
+    return isinstance(aggregation, Reduce) or not is_ours
 
 
 def _is_of_column(aggregation: Aggregation) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,9 @@ from millpond.errors import EngineError, MillpondError, StepError
 from millpond.runtime.batch import Row
 
 __all__ = ["Query"]
+
+# Seconds that a stop waits for a trigger in which no batch has begun.
+_PATIENCE = 5.0
 
 Handler = Callable[[Iterable[Row], int], None]
 
@@ -38,6 +42,8 @@ class Query:
         self._error: BaseException | None = None
         self._stopping = threading.Event()
         self._has_looked = False
+        self._is_in_batch = False
+        self._asked_at = 0.0
         # Spark logs the failure of a batch at length; the error is raised to the caller anyway.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         writer = rows.writeStream.foreachBatch(self._each).option("checkpointLocation", checkpoint)
@@ -50,6 +56,7 @@ class Query:
     def _each(self, batch: DataFrame, batch_id: int) -> None:
         if self._stopping.is_set():
             raise _StoppedError
+        self._is_in_batch = True
         try:
             self._handle(_collected(batch), batch_id)
             self._has_looked = True
@@ -57,6 +64,8 @@ class Query:
             if self._error is None:
                 self._error = error
             raise
+        finally:
+            self._is_in_batch = False
 
     @property
     def is_active(self) -> bool:
@@ -71,12 +80,16 @@ class Query:
 
     def ask_to_stop(self) -> None:
         """Let no further batch begin."""
+        self._asked_at = self._asked_at or time.monotonic()
         self._stopping.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait; return whether the query has ended."""
-        if self._stopping.is_set() and self.is_active and not self._query.status["isTriggerActive"]:
-            self._query.stop()
+        if self._stopping.is_set() and self.is_active and not self._is_in_batch:
+            # A source that does not answer keeps a trigger active; it is not waited for.
+            is_stuck = time.monotonic() - self._asked_at > _PATIENCE
+            if is_stuck or not self._query.status["isTriggerActive"]:
+                self._query.stop()
         return bool(self._ended(seconds))
 
     def _ended(self, seconds: float) -> Any:

@@ -32,7 +32,7 @@ from millpond.connectors.sources import (
 )
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import StateDirectory
-from millpond.errors import EngineError, SimulatedCrash
+from millpond.errors import EngineError, MillpondError, SimulatedCrash
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
 from millpond.runtime.batch import Row
@@ -319,14 +319,14 @@ class SparkRun:
                 raise self._feed_error
             now = time.monotonic()
             if now >= next_lag:
-                self._meter.lag(self._lag())
+                self._meter.lag(self._shown_lag())
                 next_lag = now + _LAG
             if query.is_active and query.is_busy:
                 self._busy = now
             if self._stop.is_set() or self._is_finished(now):
                 self._meter.stopping()
                 query.ask_to_stop()
-        self._meter.lag(self._lag())
+        self._meter.lag(self._shown_lag())
 
     def _is_finished(self, now: float) -> bool:
         limits = self._limits
@@ -363,6 +363,14 @@ class SparkRun:
     def _position(self, source: str) -> int:
         committed = self._directory.committed_offsets(self._manifest)
         return sum(committed.get(source, {}).values())
+
+    def _shown_lag(self) -> int | None:
+        """Return how many records wait; it is for the eye, so it may fail."""
+        try:
+            return self._lag()
+        except (MillpondError, OSError) as error:
+            logger.debug("the lag is not known: %s", error)
+            return None
 
     def _lag(self) -> int | None:
         committed = self._directory.committed_offsets(self._manifest)

@@ -38,6 +38,9 @@ RANGES = "source int, partition string, start long, end long, clock binary"
 # The `source` of a range that is none: it wakes a key group (its `start`) of a scope (`partition`).
 WAKE = -1
 
+# Seconds between two looks at a source that does not answer.
+_PAUSE = 0.5
+
 # Below this many records a batch is read by one task: a task costs more than they do.
 _SMALL_BATCH = 2_000
 
@@ -117,6 +120,9 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._with_new_sources(start[FORMAT])
         ends = {name: self._latest(name, begin[name]) for name in self._names}
+        while self._final == {} and any(map(self._is_away, self._names)):
+            time.sleep(_PAUSE)  # a drain must know what there is; the reader's patience has an end
+            ends = {name: self._latest(name, begin[name]) for name in self._names}
         ends.update({name: offsets for name, offsets in begin.items() if name not in ends})
         alive = _moved(begin, ends)
         if self._final is not None:
@@ -156,6 +162,9 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _with_new_sources(self, begin: All) -> All:
         return {**{name: self._initial(name) for name in self._names if name not in begin}, **begin}
+
+    def _is_away(self, name: str) -> bool:
+        return getattr(self._settings.readers[name], "is_away", False)
 
     def _latest(self, name: str, begin: Offsets) -> Offsets:
         reader = self._settings.readers[name]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
-from millpond.connectors.kafka.topics import Found, ensure, names, offsets_of
+from millpond.connectors.kafka.topics import Found, describe, ensure, names, offsets_of
 from millpond.connectors.kafka.writer import Guarantee, KafkaWriter
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig, make_topic
@@ -45,6 +45,7 @@ class KafkaBroker:
         Raises:
             BrokerError: it does not, or it refuses; within 30 seconds.
         """
+        self._found.clear()
         self._connection.check()
 
     def prepare(self, topic: Topic, known_as: str | None = None) -> str:
@@ -75,8 +76,17 @@ class KafkaBroker:
         batches = None
         if writes and self._guarantee == "exactly-once":
             # Batches are counted in one place, of which only the end is of interest.
-            config = TopicConfig(extra_config={"cleanup.policy": "compact"})
-            batches = self.reader(make_topic(f"{group}.batches", config=config))
+            config = TopicConfig(
+                extra_config={"cleanup.policy": "compact", "segment.ms": "3600000"}
+            )
+            name = f"{group}.batches"
+            topic = self._topics.get(name) or make_topic(name, config=config)
+            batches = self.reader(topic)
+            if self._find(topic).partitions != 1:
+                msg = (
+                    f"topic {name!r}, which has the numbers of the batches, must have 1 partition."
+                )
+                raise TopicError(msg + "\nFix: delete it and run again, or create it with one.")
         return KafkaWriter(
             self._connection,
             group,
@@ -101,12 +111,14 @@ class KafkaBroker:
         """Return the name, the partitions and about the number of records of each topic."""
         rows = []
         for name in names(self._connection):
-            partitions = self._find(make_topic(name)).partitions
+            found = describe(self._connection, name)
+            if found is None:  # deleted since it was listed
+                continue
             oldest, ends = (
-                offsets_of(self._connection, name, partitions, oldest=is_oldest)
+                offsets_of(self._connection, name, found.partitions, oldest=is_oldest)
                 for is_oldest in (True, False)
             )
-            rows.append((name, partitions, sum(ends.values()) - sum(oldest.values())))
+            rows.append((name, found.partitions, sum(ends.values()) - sum(oldest.values())))
         return rows
 
     def _find(self, topic: Topic) -> Found:

@@ -20,6 +20,10 @@ from millpond.record import Record
 __all__ = ["KafkaConsumer", "KafkaProducer"]
 
 
+# No group is needed to read.
+_HARMLESS = {KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED}
+
+
 class KafkaProducer:
     """Writes records to topics. Use it in a `with` block: leaving it waits until all are there."""
 
@@ -31,7 +35,7 @@ class KafkaProducer:
         self._creates = creates
         self._known: set[str] = set()
         self._failed: list[KafkaError] = []
-        self._producer = connection.producer({"on_delivery": self._delivered})
+        self._producer = connection.producer({}, {"on_delivery": self._delivered})
 
     def produce(
         self,
@@ -49,7 +53,7 @@ class KafkaProducer:
         self._find(name, settings)
         places: dict[str, Any] = {} if partition is None else {"partition": partition}
         if timestamp is not None:
-            places["timestamp"] = timestamp
+            places["timestamp"] = max(timestamp, 1)  # librdkafka takes 0 for "now"
         key = as_bytes(key, settings.key_serializer if settings else None, "key")
         value = as_bytes(value, settings.value_serializer if settings else None, "value")
         pairs = decode_headers(encode_headers(headers))
@@ -136,7 +140,7 @@ class KafkaConsumer:
             error = message.error()
             if error is None:
                 return self._record(message)
-            if error.code() != KafkaError._PARTITION_EOF:
+            if error.code() not in _HARMLESS:
                 raise self._connection.error("read", KafkaException(error))
 
     def read(self, topic: str | Topic) -> Iterator[Record]:
@@ -161,7 +165,7 @@ class KafkaConsumer:
                     yield self._record(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = message.offset()
-            else:
+            elif error.code() not in _HARMLESS:
                 what = f"read topic {name!r}"
                 raise self._connection.error(what, KafkaException(error))
         self._consumer.unassign()

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millpond.connectors.connection import ConnectionConfig
-from millpond.errors import BrokerError
+from millpond.errors import BrokerError, ConfigError
 
 __all__ = ["ANSWER", "Connection", "Patience", "as_kafka_error", "is_passing"]
 
@@ -41,6 +41,12 @@ _SOON = {
     KafkaError.NOT_CONTROLLER,
     KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError._NOENT,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
 }
 _UNREACHABLE = {
     *_SOON,
@@ -109,19 +115,26 @@ class Connection:
     def admin(self) -> AdminClient:
         """Return the client for questions about topics."""
         if self._admin is None:
-            self._admin = AdminClient(self.settings(), logger=_logger)
+            self._admin = self._made(AdminClient, {}, {}, {})
         return self._admin
 
-    def consumer(self, settings: dict[str, Any]) -> Consumer:
-        """Return a consumer that commits nothing by itself."""
-        usual = {"enable.auto.commit": False, "enable.partition.eof": True}
-        return Consumer(self.settings() | usual | self._consumer_extra | settings, logger=_logger)
+    def renew(self) -> None:
+        """Forget what the client for questions knows: an old leader is asked again and again."""
+        self._admin = None
 
-    def producer(self, settings: dict[str, Any]) -> Producer:
+    def consumer(self, settings: dict[str, Any], must: dict[str, Any] | None = None) -> Consumer:
+        """Return a consumer that commits nothing by itself.
+
+        Args:
+            settings: What it is given where the user says nothing else.
+            must: What it is given in any case.
+        """
+        needed = {"enable.auto.commit": False, "enable.partition.eof": True, **(must or {})}
+        return self._made(Consumer, settings, self._consumer_extra, needed)
+
+    def producer(self, settings: dict[str, Any], must: dict[str, Any] | None = None) -> Producer:
         """Return a producer that repeats nothing: it is idempotent."""
         usual = {
-            "enable.idempotence": True,
-            "delivery.report.only.error": True,
             "linger.ms": 5,
             "compression.type": "lz4",
             "batch.size": 1_000_000,
@@ -132,11 +145,24 @@ class Connection:
             "retry.backoff.ms": 5,
             "reconnect.backoff.max.ms": 500,
             "partitioner": "murmur2_random",  # the same partition as Java's clients choose
+            **settings,
         }
-        return Producer(self.settings() | usual | self._producer_extra | settings, logger=_logger)
+        needed = {
+            "enable.idempotence": True,
+            "delivery.report.only.error": True,
+            **(must or {}),
+        }
+        return self._made(Producer, usual, self._producer_extra, needed)
 
-    def settings(self) -> dict[str, Any]:
-        return self.config.as_librdkafka_dict() | {"error_cb": self._heard.append}
+    def _made(
+        self, kind: Any, usual: dict[str, Any], extra: dict[str, Any], needed: dict[str, Any]
+    ) -> Any:
+        settings = {**usual, **self.config.as_librdkafka_dict(), **extra, **needed}
+        try:
+            return kind({**settings, "error_cb": self._heard.append}, logger=_logger)
+        except KafkaException as error:
+            msg = f"librdkafka does not take the settings: {error.args[0].str()}."
+            raise ConfigError(msg + "\nFix: see its list of settings, CONFIGURATION.md.") from error
 
     # --- asking -----------------------------------------------------------------------------
 
@@ -168,7 +194,8 @@ class Connection:
         while True:
             try:
                 return call()
-            except KafkaException as error:
+            except (KafkaException, SystemError) as raised:
+                error = as_kafka_error(raised)
                 if error.args[0].code() not in _SOON or time.monotonic() > deadline:
                     raise self.error(what, error) from error
                 time.sleep(0.1)

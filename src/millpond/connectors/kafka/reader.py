@@ -38,7 +38,6 @@ _SAMPLE = 20
 _SETTINGS = {
     "group.id": "millpond-reader",  # needed by librdkafka; no group is joined, nothing committed
     "enable.auto.offset.store": False,
-    "isolation.level": "read_committed",
     # How long a fetch is put off when the queue is full: with the default of a second, 150,000
     # records/s came through; so, 600,000.
     "fetch.queue.backoff.ms": 1,
@@ -60,6 +59,8 @@ class KafkaReader:
         self._id = topic_id
         self._skips_lost = skips_lost
         self._patience = Patience(connection.config.patience)
+        self.is_away = False
+        """Whether the broker gave no answer when it was last asked."""
         self._looked = 0.0
         self._partitions = 0
         self._oldest: Offsets = {}
@@ -100,7 +101,9 @@ class KafkaReader:
             is_away = isinstance(error.__cause__, KafkaException) and is_passing(error.__cause__)
             if not is_away or self._patience.is_over():
                 raise
+            self.is_away = True
             return begin
+        self.is_away = False
         self._patience.renew()
         for partition, end in ends.items():
             self._check(partition, begin.get(partition, 0), end)
@@ -207,7 +210,8 @@ class KafkaReader:
 
     def _consumer(self) -> Consumer:
         reset = "earliest" if self._skips_lost else "error"
-        return self._connection.consumer({**_SETTINGS, "auto.offset.reset": reset})
+        must = {"isolation.level": "read_committed", "auto.offset.reset": reset}
+        return self._connection.consumer(_SETTINGS, must)
 
     def record_bytes(self, partition: str, offset: int) -> int:
         """Return about how many bytes a record takes from an offset on."""
@@ -218,7 +222,9 @@ class KafkaReader:
         return size
 
     def _sampled(self, partition: str, offset: int) -> int:
-        some = next(self._messages(partition, offset, offset + _SAMPLE), [])
+        self._look()
+        end = min(offset + _SAMPLE, self._ends().get(partition, 0))
+        some = next(self._messages(partition, offset, end), [])
         return sum(len(m.value() or b"") + len(m.key() or b"") for m in some) // max(1, len(some))
 
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 from millpond.connectors.kafka.connection import ANSWER, Connection
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig
-from millpond.errors import TopicError
+from millpond.errors import BrokerError, TopicError
 
 __all__ = ["Found", "create", "describe", "ensure", "names", "offsets_of"]
 
@@ -88,7 +88,7 @@ def create(connection: Connection, name: str, config: TopicConfig) -> None:
     new = NewTopic(
         name,
         num_partitions=config.num_partitions,
-        replication_factor=config.replication_factor or -1,
+        replication_factor=config.replication_factor or -1,  # -1: what the broker's own default is
         config=dict(config.extra_config or {}),
     )
 
@@ -115,6 +115,13 @@ def offsets_of(
         futures = connection.admin().list_offsets(
             asked, isolation_level=level, request_timeout=ANSWER
         )
-        return {str(place.partition): f.result().offset for place, f in futures.items()}
+        found = {str(place.partition): f.result().offset for place, f in futures.items()}
+        if any(offset < 0 for offset in found.values()):  # what it says when a broker goes away
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return found
 
-    return connection.ask(f"look up the offsets of topic {name!r}", ask)
+    try:
+        return connection.ask(f"look up the offsets of topic {name!r}", ask)
+    except BrokerError:
+        connection.renew()
+        raise

@@ -8,11 +8,14 @@ sources were read; that is for people and their tools, nothing depends on it.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, Literal
+from uuid import uuid4
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -47,6 +50,18 @@ _FENCED = {
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+# No waiting helps against these.
+_LASTING = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.INVALID_TIMESTAMP,
 }
 
 logger = logging.getLogger("millpond")
@@ -87,9 +102,15 @@ class KafkaWriter:
         self._parts: list[Part] = []
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
-        self._last: int | None = None
-        """The last batch that was written; None where the broker has to be asked."""
-        self._group_client = connection.consumer({"group.id": group})
+        self._run = uuid4().hex
+        self._earlier: str | None = None
+        """The run that wrote before this one."""
+        self._last: dict[str, Any] | None = None
+        """What is told of the last batch that was written; None: the broker has to be asked."""
+        self._group_client = connection.consumer({}, {"group.id": group})
+        if batches is not None:
+            # Whoever had the group before is fenced from here on.
+            connection.ask("take over the consumer group", self._look)
 
     # --- a batch ----------------------------------------------------------------------------
 
@@ -110,6 +131,10 @@ class KafkaWriter:
                 break
             except (KafkaException, SystemError) as error:
                 self._begin_anew(as_kafka_error(error), patience)
+            except BrokerError as error:  # of a question on the way
+                if not isinstance(error.__cause__, KafkaException):
+                    raise
+                self._begin_anew(error.__cause__, patience)
         self._tell_group(batch_id)
 
     def _send(self, parts: list[Part]) -> None:
@@ -124,15 +149,17 @@ class KafkaWriter:
         producer = self._opened()
         producer.begin_transaction()
         self._produce(producer, parts)
-        producer.produce(self._batches.topic, b"%d" % batch_id, self._stream.encode())
+        mark = {"batch": batch_id, "of": self._ranges(batch_id), "run": self._run}
+        producer.produce(self._batches.topic, json.dumps(mark), self._stream.encode(), partition=0)
         producer.commit_transaction(_COMMIT)
-        self._last = batch_id
+        self._last = mark
 
     def _produce(self, producer: Producer, parts: list[Part]) -> None:
         for topic, batch in parts:
             count = self._partitions(topic)
             for key, value, timestamp, headers, instead in _rows(batch):
                 place = {} if key is not None else {"partition": instead % count}
+                timestamp = timestamp if timestamp > 0 else 1  # librdkafka takes 0 for "now"
                 while True:
                     try:
                         producer.produce(
@@ -145,11 +172,12 @@ class KafkaWriter:
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            settings: dict[str, Any] = {"on_delivery": self._delivered}
+            usual: dict[str, Any] = {}
+            must: dict[str, Any] = {"on_delivery": self._delivered}
             if self._batches is not None:
-                settings["transactional.id"] = f"millpond-{self._group}"
-                settings["transaction.timeout.ms"] = _TRANSACTION_MS
-            self._producer = self._connection.producer(settings)
+                usual = {"transaction.timeout.ms": _TRANSACTION_MS}
+                must["transactional.id"] = f"millpond-{self._group}"
+            self._producer = self._connection.producer(usual, must)
             if self._batches is not None:
                 # Fences whoever had the id before, and ends what he left open.
                 self._producer.init_transactions(ANSWER)
@@ -163,19 +191,22 @@ class KafkaWriter:
         """Forget the producer and its transaction, or give up."""
         told: KafkaError = error.args[0]
         if told.code() in _FENCED:
-            msg = (
-                f"another application has taken over consumer group {self._group!r} on broker "
-                f"{self._connection.address}; this one may not write any more. Nothing of this "
-                "batch was written.\nFix: stop one of the two, or give it another consumer_group."
-            )
-            raise BrokerError(msg) from error
+            raise self._replaced() from error
         may_pass = told.retriable() or told.txn_requires_abort() or is_passing(error)
+        may_pass = may_pass and told.code() not in _LASTING
         if patience.is_over() or not may_pass:
             raise self._connection.error("write the outputs of a batch", error) from error
         logger.warning("a batch could not be written yet, trying again: %s", told.str())
         self._let_go()
         self._failed, self._last = [], None
         time.sleep(_PAUSE)
+
+    def _replaced(self) -> BrokerError:
+        return BrokerError(
+            f"another application has taken over consumer group {self._group!r} on broker "
+            f"{self._connection.address}; this one may not write any more. Nothing of this "
+            "batch was written.\nFix: stop one of the two, or give it another consumer_group."
+        )
 
     def _let_go(self) -> None:
         if self._producer is not None:
@@ -187,32 +218,50 @@ class KafkaWriter:
     def _has(self, batch_id: int) -> bool:
         """Tell whether the broker has the batch; it is asked only where that is not known."""
         if self._last is None:
-            self._opened()  # no answer is final while an older transaction is open
-            self._last = self._last_told()
-        if self._last > batch_id:
+            self._look()
+        assert self._last is not None
+        last = self._last["batch"]
+        if last > batch_id or (last == batch_id and self._last["of"] != self._ranges(batch_id)):
             msg = (
-                f"broker {self._connection.address} has batch {self._last} of {self._stream!r}, "
-                f"which now writes batch {batch_id}: its state directory was put back to an older "
-                "copy.\nFix: use the state directory that wrote the topics, or app.clear_state()."
+                f"broker {self._connection.address} has batch {last} of {self._stream!r}, which "
+                f"now writes another batch {batch_id}: its state directory was put back to an "
+                "older copy.\nFix: use the state directory that wrote the topics, or "
+                "app.clear_state()."
             )
             raise TopicError(msg)
-        return self._last == batch_id
+        return bool(last == batch_id)
 
-    def _last_told(self) -> int:
-        """Return the number of the last batch of the stream; -1 for none."""
+    def _look(self) -> None:
+        """Open the producer, and ask what the last batch was.
+
+        No answer is final while an older transaction is open, so it is asked behind that.
+        """
+        self._opened()
+        self._last = self._last_told()
+        if self._earlier is None:
+            self._earlier = self._last["run"]
+        elif self._last["run"] not in (self._run, self._earlier):
+            raise self._replaced()  # it wrote while this one was cut off
+
+    def _last_told(self) -> dict[str, Any]:
+        """Return what is told of the last batch of the stream."""
         assert self._batches is not None
         end, oldest = (self._batches.initial(place)["0"] for place in ("latest", "earliest"))
         near = max(oldest, end - _LAST)
         for start, stop in ((near, end), (oldest, near)):
-            numbers = [
-                int(row["value"])
+            marks = [
+                json.loads(row["value"])
                 for batch in self._batches.read("0", start, stop)
                 for row in batch.to_pylist()
                 if row["key"] == self._stream.encode()
             ]
-            if numbers:
-                return max(numbers)
-        return -1
+            if marks:
+                return dict(marks[-1])
+        return {"batch": -1, "of": "", "run": ""}
+
+    def _ranges(self, batch_id: int) -> str:
+        """Return what tells a batch from another one of the same number: how far it reads."""
+        return json.dumps(self._positions(batch_id), sort_keys=True)
 
     def _tell_group(self, batch_id: int) -> None:
         places = [
@@ -228,6 +277,9 @@ class KafkaWriter:
 
     def close(self) -> None:
         """Let go of the connection; what is not complete is gone."""
+        if self._producer is not None and self._batches is not None:
+            with suppress(KafkaException, SystemError):
+                self._producer.abort_transaction(5)  # or readers would wait for its timeout
         self._let_go()
         self._group_client.close()
 
