@@ -26,7 +26,7 @@ def main() -> None:
         state_dir=folder / "state",
         topics_dir=topics,
         auto_offset_reset="earliest",
-        max_records_per_batch=1_000_000,
+        max_records_per_batch=4_000_000,  # as many as the four files of the other program
         loglevel=None,
     )
     totals = {"n": mp.Count(), "amount": mp.Sum("amount")}

@@ -273,6 +273,18 @@ def test_clearing_with_reset_starts_over(directory):
     assert not directory.sources.exists()
 
 
+def test_the_last_batch_is_taken_back_unless_the_next_one_is_planned(directory):
+    manifest = Manifest(8, 2)
+    for batch in (0, 1):
+        commit(directory, manifest, batch, {"clicks": {"0": 10 * (batch + 1)}})
+
+    directory.take_back(manifest)
+    assert directory.committed_offsets(manifest) == {"clicks": {"0": 10}}
+
+    directory.take_back(manifest)  # batch 1 is planned: it knows what batch 0 saw
+    assert directory.committed_offsets(manifest) == {"clicks": {"0": 10}}
+
+
 def test_clearing_a_group_that_never_ran_does_nothing(directory):
     directory.clear(reset_offsets=True)
 

@@ -179,7 +179,7 @@ class SparkRun:
             content = json.loads(self._clock_file.read_text())
         if seq and (content is None or content["seq"] < seq):
             # What the last batch saw is lost: it looks again.
-            logger.warning("%s is lost or old: the last batch is done again", self._clock_file)
+            logger.warning("%s is lost or old: the last batch looks again", self._clock_file)
             self._directory.take_back(self._manifest)
             seq, content = self._directory.committed_clock(self._manifest), None
         self._keeper.load(content, seq)
