@@ -28,7 +28,7 @@ class StepFailure(Exception):
     def __init__(
         self, step: Step, error: Exception, rows: tuple[int, ...] = (), happening: Any = None
     ) -> None:
-        super().__init__(f"{step} failed: {error}")
+        super().__init__(f"{step} failed: {type(error).__name__}")
         self.step = step
         self.error = error
         self.rows = rows
