@@ -13,6 +13,7 @@ from enum import Enum
 import pytest
 
 import millpond as mp
+from millpond.connectors.log import Log
 from millpond.errors import (
     GroupInUseError,
     SimulatedCrash,
@@ -192,9 +193,9 @@ def test_a_signal_stops_behind_the_current_batch(make_app, number):
 
 def signal_after_first_output(app, number):
     while (
-        not app.log.exists("out")
-        or not mp.Consumer(app.log).read("out")
-        or not app.log.end("out", 0)
+        not Log(app.config.topics_dir).exists("out")
+        or not mp.Consumer(Log(app.config.topics_dir)).read("out")
+        or not Log(app.config.topics_dir).end("out", 0)
     ):
         time.sleep(0.02)
     os.kill(os.getpid(), number)
@@ -246,7 +247,7 @@ def test_dead_letters_hold_the_record_and_what_happened(make_app):
 
     assert app.run(drain=True) == [20]
 
-    letters = list(mp.Consumer(app.log).read("test.dead-letters"))
+    letters = list(mp.Consumer(Log(app.config.topics_dir)).read("test.dead-letters"))
     assert [(letter.key, letter.value) for letter in letters] == [
         (b"b", b"{not json"),
         (b"c", b"0"),

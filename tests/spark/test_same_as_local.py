@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millpond as mp
+from millpond.connectors.log import Log
 from millpond.testing import run_local
 
 pytestmark = pytest.mark.spark
@@ -81,8 +82,8 @@ RECORDS = [
 
 
 def topics_of(app):
-    consumer = mp.Consumer(app.log)
-    names = [name for name in app.log.topics() if name != "clicks"]
+    consumer = mp.Consumer(Log(app.config.topics_dir))
+    names = [name for name in Log(app.config.topics_dir).topics() if name != "clicks"]
     found = {name: list(consumer.read(name)) for name in names}
     return {
         name.replace(app.config.consumer_group, "local"): [

@@ -11,6 +11,7 @@ import pytest
 
 import millpond as mp
 import millpond.testing
+from millpond.connectors.log import Log
 
 pytestmark = pytest.mark.spark
 
@@ -120,7 +121,7 @@ def test_several_topics_and_partitions_in_and_out(make_app):
         assert n > last.get(user, 0)
         last[user] = n
     assert last == {f"k{k}": 2 * len(range(k, 60, 7)) for k in range(7)}
-    assert all(app.log.end("out", p) > 0 for p in range(2))
+    assert all(Log(app.config.topics_dir).end("out", p) > 0 for p in range(2))
 
 
 def test_large_values_many_names_and_long_keys_survive(make_app):

@@ -15,6 +15,7 @@ import pytest
 
 import millpond as mp
 from millpond import Collect, Count, Sum
+from millpond.connectors.log import Log
 from millpond.errors import StateError
 from millpond.testing import LocalEngine, ManualClock
 
@@ -36,7 +37,7 @@ def facts(records):
 
 def written(app, *names):
     """The records of topics, as (key, value, timestamp)."""
-    consumer = mp.Consumer(app.log)
+    consumer = mp.Consumer(Log(app.config.topics_dir))
     return {name: facts(consumer.read(name)) for name in names}
 
 
