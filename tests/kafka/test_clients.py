@@ -58,6 +58,17 @@ def test_poll_gives_what_comes_next_or_nothing(app):
         assert consumer.poll(10).value == {"n": 2}
 
 
+def test_reading_a_whole_topic_does_not_disturb_a_subscription(app):
+    topic = app.topic(new_name())
+    with app.get_producer() as producer, app.get_consumer() as consumer:
+        producer.produce(topic, value=1)
+        producer.flush()
+        consumer.subscribe([topic])
+
+        assert [record.value for record in consumer.read(topic)] == [1]
+        assert consumer.poll(10).value == 1
+
+
 def test_a_consumer_may_begin_at_the_end(app):
     topic = app.topic(new_name())
     with app.get_producer() as producer, app.get_consumer() as consumer:

@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewPartitions
 from kit import admin_of, connect, new_topic, wait_for
 
 from millpond.connectors.headers import decode_headers
+from millpond.connectors.kafka import reader as reader_module
 from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.topics import describe
@@ -169,7 +170,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(broker):
     assert values(reader, "2", begin.get("2", 0), ends["2"]) == [(0, b"new")]
 
 
-def test_records_that_retention_took_are_an_error_or_skipped(broker):
+def test_records_that_retention_took_are_an_error_or_skipped_and_said_to_be(broker, monkeypatch):
     topic = new_topic(broker, **{"retention.ms": "100", "segment.ms": "100"})
     reader, skipping = reader_of(broker, topic), reader_of(broker, topic, skips_lost=True)
     begin = reader.initial("earliest")
@@ -183,7 +184,16 @@ def test_records_that_retention_took_are_an_error_or_skipped(broker):
 
     with pytest.raises(TopicError, match="deleted before they were read(.|\n)*on_lost_records"):
         reader.latest_from(begin)
+    told = []
+    monkeypatch.setattr(
+        reader_module.logger, "warning", lambda text, *facts: told.append(text % facts)
+    )
     end = skipping.latest_from(begin)["0"]
+    skipping.latest_from(begin)
+    assert told == [
+        f"records 0 to {skipping._oldest['0'] - 1} of partition 0 of topic {topic!r} were deleted "
+        "before they were read (retention); they are skipped"
+    ]
     assert all(offset > 0 for offset, _ in values(skipping, "0", 0, end))
 
 

@@ -132,7 +132,7 @@ def test_who_was_replaced_may_not_write_any_more(broker):
 def test_what_a_dead_program_left_open_is_never_seen(broker):
     out, group = new_topic(broker), new_name("group")
     dead = writer_of(broker, group)
-    producer = dead._opened()
+    producer = dead._opened().producer
     producer.begin_transaction()
     producer.produce(out, b"half")
     producer.flush()

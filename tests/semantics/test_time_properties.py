@@ -998,6 +998,24 @@ CHOICES = {
 }
 
 
+def same_either_way(build, word, chosen, items, **options):
+    """Check that aggregates are the same, whether records are combined or taken one by one."""
+    found = {}
+    for mode in ("stop", "dead-letter"):
+        sdf = build()
+        if word == "agg":
+            results, late = watched(sdf.agg(emit="batch", **chosen)), []
+        else:
+            window = windowed(sdf, word, 10, 4, 0).agg(**chosen)
+            results, late = watched(window.final()), watched(window.late())
+        run = run_local(sdf, items, on_error=mode, **options)
+        assert all(report.reconciles for report in run.reports)
+        found[mode] = (results, late)
+
+    for one, other in zip(found["stop"], found["dead-letter"], strict=True):
+        same(one, other)
+
+
 @pytest.mark.parametrize("word", ["agg", "tumbling", "hopping"])
 @quick(25)
 @given(
@@ -1013,20 +1031,8 @@ def test_every_choice_of_aggregations_is_the_same_whether_combined_or_not(
     chosen = {name: CHOICES[name] for name in names}
     nothing = {"i": None, "f": None} if any(a.column for a in chosen.values()) else None
     items = [(r.key, nothing if r.number in holes else r.value, r.at) for r in records]
-    found = {}
-    for mode in ("stop", "dead-letter"):
-        sdf = frame()
-        if word == "agg":
-            results, late = watched(sdf.agg(emit="batch", **chosen)), []
-        else:
-            window = windowed(sdf, word, 10, 4, 0).agg(**chosen)
-            results, late = watched(window.final()), watched(window.late())
-        run = run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
-        assert all(report.reconciles for report in run.reports)
-        found[mode] = (results, late)
 
-    for one, other in zip(found["stop"], found["dead-letter"], strict=True):
-        same(one, other)
+    same_either_way(frame, word, chosen, items, batches=cut, groups=groups)
 
 
 @pytest.mark.parametrize("word", ["agg", "tumbling", "hopping"])
@@ -1048,23 +1054,15 @@ def test_records_of_a_topic_taken_at_once_are_the_same_as_one_by_one(
         (r.key, {**r.value, "who": who[odd[r.number]] if r.number in odd else r.key or "-"}, r.at)
         for r in records
     ]
-    found = {}
-    for mode in ("stop", "dead-letter"):
+
+    def build():
         app = Application(state_dir=tmp_path_factory.getbasetemp())
         sdf = app.dataframe(app.topic("clicks"))
-        if by != "own key":
-            sdf = sdf.group_by("who" if by == "field" else lambda value: value["who"], name="who")
-        if word == "agg":
-            results, late = watched(sdf.agg(emit="batch", **chosen)), []
-        else:
-            window = windowed(sdf, word, 10, 4, 0).agg(**chosen)
-            results, late = watched(window.final()), watched(window.late())
-        run = run_local(sdf, items, batches=cut, groups=groups, on_error=mode)
-        assert all(report.reconciles for report in run.reports)
-        found[mode] = (results, late)
+        if by == "own key":
+            return sdf
+        return sdf.group_by("who" if by == "field" else lambda value: value["who"], name="who")
 
-    for one, other in zip(found["stop"], found["dead-letter"], strict=True):
-        same(one, other)
+    same_either_way(build, word, chosen, items, batches=cut, groups=groups)
 
 
 @quick(20)

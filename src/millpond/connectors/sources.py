@@ -21,7 +21,7 @@ from millpond.connectors import inflight
 from millpond.connectors.log import SEGMENT, Log, durable_write
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
-from millpond.connectors.topic import check_name
+from millpond.connectors.topic import check_name, no_offsets
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
@@ -63,12 +63,7 @@ class LogReader:
 
     def initial(self, reset: str) -> Offsets:
         if reset == "error":
-            msg = (
-                f"this consumer group has no offsets for topic {self.topic!r} and "
-                'auto_offset_reset is "error".\n'
-                'Fix: choose "earliest" or "latest" for its first run.'
-            )
-            raise TopicError(msg)
+            raise no_offsets(self.topic)
         place = self._log.start if reset == "earliest" else self._log.end
         return {str(p): place(self.topic, p) for p in range(self._log.partitions(self.topic))}
 

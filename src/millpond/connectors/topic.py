@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.connectors.serde import Deserializer, Serializer, bound, deserializer, serializer
-from millpond.errors import ConfigError, shown
+from millpond.errors import ConfigError, TopicError, shown
 from millpond.record import Headers
 from millpond.windows import LIVE, Clocking
 
-__all__ = ["TimestampType", "Topic", "TopicConfig", "check_name"]
+__all__ = ["TimestampType", "Topic", "TopicConfig", "check_name", "no_offsets"]
 
 TimestampExtractor = Callable[[Any, Headers | None, int, int], int]
 
@@ -86,6 +86,14 @@ def make_topic(
         timestamp_extractor=timestamp_extractor,
         config=config or TopicConfig(),
         clocking=clocking or LIVE,
+    )
+
+
+def no_offsets(topic: str) -> TopicError:
+    """Return what is raised where a group has no place in a topic and may not choose one."""
+    return TopicError(
+        f"this consumer group has no offsets for topic {topic!r} and auto_offset_reset is "
+        '"error".\nFix: choose "earliest" or "latest" for its first run.'
     )
 
 

@@ -3,6 +3,7 @@
     connection   an address and its secrets; clients; what went wrong, in words
     topics       topics created or checked, their ends, their readers
     reader       ranges of a topic as Arrow columns, in workers
+    sender       records handed to librdkafka
     writer       the outputs of batches, each batch in one transaction
     clients      a producer and a consumer for Python programs
 

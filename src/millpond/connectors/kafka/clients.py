@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -12,8 +11,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from millpond.connectors.clients import as_bytes, check_timestamp
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.kafka.connection import Connection, as_kafka_error
-from millpond.connectors.kafka.topics import create, describe, offsets_of
-from millpond.connectors.topic import Topic, TopicConfig, check_name
+from millpond.connectors.kafka.reader import KafkaReader
+from millpond.connectors.kafka.sender import Sender
+from millpond.connectors.kafka.topics import describe, ensure, offsets_of
+from millpond.connectors.topic import Topic, make_topic
 from millpond.errors import TopicError
 from millpond.record import Record
 
@@ -34,8 +35,7 @@ class KafkaProducer:
         self._topics = topics or {}
         self._creates = creates
         self._known: set[str] = set()
-        self._failed: list[KafkaError] = []
-        self._producer = connection.producer({}, {"on_delivery": self._delivered})
+        self._sender = Sender(connection)
 
     def produce(
         self,
@@ -50,37 +50,17 @@ class KafkaProducer:
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_timestamp(timestamp)
-        self._find(name, settings)
-        places: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if timestamp is not None:
-            places["timestamp"] = max(timestamp, 1)  # librdkafka takes 0 for "now"
+        if name not in self._known:
+            ensure(self._connection, settings or make_topic(name), creates=self._creates)
+            self._known.add(name)
         key = as_bytes(key, settings.key_serializer if settings else None, "key")
         value = as_bytes(value, settings.value_serializer if settings else None, "value")
         pairs = decode_headers(encode_headers(headers))
-        while True:
-            try:
-                self._producer.produce(name, value, key, headers=pairs, **places)
-                break
-            except BufferError:  # more than librdkafka holds at a time
-                self._producer.poll(0.1)
-            except KafkaException as error:
-                raise self._connection.error(f"write to topic {name!r}", error) from error
-        self._producer.poll(0)
-
-    def _find(self, name: str, settings: Topic | None) -> None:
-        if name in self._known:
-            return
-        check_name(name, "topic")
-        if describe(self._connection, name) is None:
-            if not self._creates:
-                msg = f"topic {name!r} does not exist and auto_create_topics is off."
-                raise TopicError(msg + f"\nFix: millpond topics create {name}.")
-            create(self._connection, name, settings.config if settings else TopicConfig())
-        self._known.add(name)
-
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            self._failed.append(error)
+        try:
+            self._sender.put(name, value, key, timestamp, pairs, partition)
+        except KafkaException as error:
+            raise self._connection.error(f"write to topic {name!r}", error) from error
+        self._sender.producer.poll(0)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker has all records.
@@ -89,10 +69,10 @@ class KafkaProducer:
             BrokerError: some did not arrive.
         """
         try:
-            left = self._producer.flush(-1 if timeout is None else timeout)
+            left = self._sender.producer.flush(-1 if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
             raise self._connection.error("write", as_kafka_error(error)) from error
-        failed, self._failed = self._failed, []
+        failed, self._sender.failed = self._sender.failed, []
         if failed:
             what = f"write {len(failed)} record(s)"
             raise self._connection.error(what, KafkaException(failed[0]))
@@ -103,12 +83,7 @@ class KafkaProducer:
     def __enter__(self) -> KafkaProducer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
 
 
@@ -139,7 +114,9 @@ class KafkaConsumer:
                 return None
             error = message.error()
             if error is None:
-                return self._record(message)
+                place = (message.topic(), message.partition(), message.offset())
+                moment, headers = message.timestamp()[1], message.headers()
+                return self._record(message.key(), message.value(), moment, headers, place)
             if error.code() not in _HARMLESS:
                 raise self._connection.error("read", KafkaException(error))
 
@@ -147,28 +124,13 @@ class KafkaConsumer:
         """Yield every record that a topic holds now, partition by partition."""
         name = str(topic)
         oldest, ends = self._offsets(name, oldest=True), self._offsets(name, oldest=False)
+        reader = KafkaReader(self._connection, name, "")
         for partition, end in ends.items():
-            if end > oldest[partition]:
-                yield from self._read(name, int(partition), oldest[partition], end)
-
-    def _read(self, name: str, partition: int, position: int, end: int) -> Iterator[Record]:
-        self._consumer.assign([TopicPartition(name, partition, position)])
-        while position < end:
-            message = self._consumer.poll(30.0)
-            if message is None:
-                silent = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-                raise self._connection.error(f"read topic {name!r}", silent)
-            error = message.error()
-            if error is None:
-                position = message.offset() + 1
-                if message.offset() < end:
-                    yield self._record(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = message.offset()
-            elif error.code() not in _HARMLESS:
-                what = f"read topic {name!r}"
-                raise self._connection.error(what, KafkaException(error))
-        self._consumer.unassign()
+            for batch in reader.read(partition, oldest[partition], end):
+                for row in batch.to_pylist():
+                    place = (name, int(partition), row["offset"])
+                    headers = decode_headers(row["headers"])
+                    yield self._record(row["key"], row["value"], row["timestamp"], headers, place)
 
     def _offsets(self, name: str, *, oldest: bool) -> dict[str, int]:
         found = describe(self._connection, name)
@@ -177,13 +139,14 @@ class KafkaConsumer:
             raise TopicError(msg + f"\nFix: check the name, or millpond topics create {name}.")
         return offsets_of(self._connection, name, found.partitions, oldest=oldest)
 
-    def _record(self, message: Any) -> Record:
-        key, value, settings = message.key(), message.value(), self._topics.get(message.topic())
+    def _record(
+        self, key: Any, value: Any, timestamp: int, headers: Any, place: tuple[str, int, int]
+    ) -> Record:
+        settings = self._topics.get(place[0])
         if settings is not None:
             key = None if key is None else settings.key_deserializer(key)
             value = None if value is None else settings.value_deserializer(value)
-        place = (message.topic(), message.partition(), message.offset())
-        return Record(key, value, message.timestamp()[1], message.headers(), *place)
+        return Record(key, value, timestamp, headers, *place)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -192,10 +155,5 @@ class KafkaConsumer:
     def __enter__(self) -> KafkaConsumer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from millpond.connectors.connection import ConnectionConfig
 from millpond.errors import BrokerError, ConfigError
 
-__all__ = ["ANSWER", "Connection", "Patience", "as_kafka_error", "is_passing"]
+__all__ = ["ANSWER", "DENIED", "Connection", "Patience", "as_kafka_error", "is_passing"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ _UNREACHABLE = {
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.BROKER_NOT_AVAILABLE,
 }
-_DENIED = {
+DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -225,7 +225,7 @@ class Connection:
                 f"(broker {address}).\nFix: check security_protocol, ssl_ca_location and the "
                 "certificate's host name."
             )
-        if code in _DENIED:
+        if code in DENIED:
             who = self.config.sasl_username or "ANONYMOUS"
             return (
                 f"(broker {address}).\nFix: ask who runs the broker for the right, for user "

@@ -20,6 +20,7 @@ from millpond.connectors.kafka.connection import Connection, Patience, is_passin
 from millpond.connectors.kafka.topics import Found, describe, offsets_of
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Offsets
+from millpond.connectors.topic import no_offsets
 from millpond.errors import BrokerError, TopicError
 
 __all__ = ["KafkaReader"]
@@ -65,6 +66,7 @@ class KafkaReader:
         self._partitions = 0
         self._oldest: Offsets = {}
         self._sizes: dict[str, tuple[float, int]] = {}
+        self._told: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self._connection, self.topic, self._id, self._skips_lost)
@@ -73,12 +75,7 @@ class KafkaReader:
 
     def initial(self, reset: str) -> Offsets:
         if reset == "error":
-            msg = (
-                f"this consumer group has no offsets for topic {self.topic!r} and "
-                'auto_offset_reset is "error".\n'
-                'Fix: choose "earliest" or "latest" for its first run.'
-            )
-            raise TopicError(msg)
+            raise no_offsets(self.topic)
         self._look()
         return self._oldest if reset == "earliest" else self._ends()
 
@@ -119,10 +116,14 @@ class KafkaReader:
                 "Fix: start over with app.clear_state(reset_offsets=True)."
             )
             raise TopicError(msg)
-        if begin < oldest and not self._skips_lost:
+        lost = f"records {begin} to {oldest - 1} of {place} were deleted before they were read"
+        if begin < oldest and self._skips_lost:
+            if lost not in self._told:
+                logger.warning("%s (retention); they are skipped", lost)
+                self._told.add(lost)
+        elif begin < oldest:
             msg = (
-                f"records {begin} to {oldest - 1} of {place} were deleted before they were read "
-                "(retention).\n"
+                f"{lost} (retention).\n"
                 'Fix: Application(on_lost_records="skip") goes on with what is left; the topic\'s '
                 "retention.ms decides how long records wait."
             )

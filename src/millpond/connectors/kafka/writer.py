@@ -18,17 +18,19 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.kafka.connection import (
     ANSWER,
+    DENIED,
     Connection,
     Patience,
     as_kafka_error,
     is_passing,
 )
 from millpond.connectors.kafka.reader import KafkaReader
+from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.protocols import Offsets
 from millpond.errors import BrokerError, TopicError
 
@@ -54,10 +56,7 @@ _FENCED = {
 
 # No waiting helps against these.
 _LASTING = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    *DENIED,
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
@@ -100,8 +99,7 @@ class KafkaWriter:
         self._positions = positions
         self._batches = batches
         self._parts: list[Part] = []
-        self._producer: Producer | None = None
-        self._failed: list[KafkaError] = []
+        self._sender: Sender | None = None
         self._run = uuid4().hex
         self._earlier: str | None = None
         """The run that wrote before this one."""
@@ -138,54 +136,43 @@ class KafkaWriter:
         self._tell_group(batch_id)
 
     def _send(self, parts: list[Part]) -> None:
-        producer = self._opened()
-        self._produce(producer, parts)
-        producer.flush()
-        if self._failed:
-            raise KafkaException(self._failed[0])
+        sender = self._opened()
+        self._put(sender, parts)
+        sender.producer.flush()
+        if sender.failed:
+            raise KafkaException(sender.failed[0])
 
     def _send_as_one(self, parts: list[Part], batch_id: int) -> None:
         assert self._batches is not None
-        producer = self._opened()
-        producer.begin_transaction()
-        self._produce(producer, parts)
+        sender = self._opened()
+        sender.producer.begin_transaction()
+        self._put(sender, parts)
         mark = {"batch": batch_id, "of": self._ranges(batch_id), "run": self._run}
-        producer.produce(self._batches.topic, json.dumps(mark), self._stream.encode(), partition=0)
-        producer.commit_transaction(_COMMIT)
+        key, value = self._stream.encode(), json.dumps(mark).encode()
+        sender.put(self._batches.topic, value, key, None, None, 0)
+        sender.producer.commit_transaction(_COMMIT)
         self._last = mark
 
-    def _produce(self, producer: Producer, parts: list[Part]) -> None:
+    def _put(self, sender: Sender, parts: list[Part]) -> None:
         for topic, batch in parts:
             count = self._partitions(topic)
             for key, value, timestamp, headers, instead in _rows(batch):
-                place = {} if key is not None else {"partition": instead % count}
-                timestamp = timestamp if timestamp > 0 else 1  # librdkafka takes 0 for "now"
-                while True:
-                    try:
-                        producer.produce(
-                            topic, value, key, timestamp=timestamp, headers=headers, **place
-                        )
-                        break
-                    except BufferError:  # more than librdkafka holds at a time
-                        producer.poll(0.1)
-            producer.poll(0)
+                partition = None if key is not None else instead % count
+                sender.put(topic, value, key, timestamp, headers, partition)
+            sender.producer.poll(0)
 
-    def _opened(self) -> Producer:
-        if self._producer is None:
-            usual: dict[str, Any] = {}
-            must: dict[str, Any] = {"on_delivery": self._delivered}
-            if self._batches is not None:
+    def _opened(self) -> Sender:
+        if self._sender is None:
+            if self._batches is None:
+                self._sender = Sender(self._connection)
+            else:
                 usual = {"transaction.timeout.ms": _TRANSACTION_MS}
-                must["transactional.id"] = f"millpond-{self._group}"
-            self._producer = self._connection.producer(usual, must)
-            if self._batches is not None:
+                must = {"transactional.id": f"millpond-{self._group}"}
+                sender = Sender(self._connection, usual, must)
                 # Fences whoever had the id before, and ends what he left open.
-                self._producer.init_transactions(ANSWER)
-        return self._producer
-
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            self._failed.append(error)
+                sender.producer.init_transactions(ANSWER)
+                self._sender = sender
+        return self._sender
 
     def _begin_anew(self, error: KafkaException, patience: Patience) -> None:
         """Forget the producer and its transaction, or give up."""
@@ -198,7 +185,7 @@ class KafkaWriter:
             raise self._connection.error("write the outputs of a batch", error) from error
         logger.warning("a batch could not be written yet, trying again: %s", told.str())
         self._let_go()
-        self._failed, self._last = [], None
+        self._last = None
         time.sleep(_PAUSE)
 
     def _replaced(self) -> BrokerError:
@@ -209,9 +196,9 @@ class KafkaWriter:
         )
 
     def _let_go(self) -> None:
-        if self._producer is not None:
-            self._producer.purge()  # or it would wait for the broker when it goes
-        self._producer = None
+        if self._sender is not None:
+            self._sender.producer.purge()  # or it would wait for the broker when it goes
+        self._sender = None
 
     # --- what the broker knows of batches ---------------------------------------------------
 
@@ -277,9 +264,9 @@ class KafkaWriter:
 
     def close(self) -> None:
         """Let go of the connection; what is not complete is gone."""
-        if self._producer is not None and self._batches is not None:
+        if self._sender is not None and self._batches is not None:
             with suppress(KafkaException, SystemError):
-                self._producer.abort_transaction(5)  # or readers would wait for its timeout
+                self._sender.producer.abort_transaction(5)  # or readers would wait for its timeout
         self._let_go()
         self._group_client.close()
 
