@@ -45,7 +45,7 @@ spark: setup java ## Tests on Spark
 	$(BIN)/pytest -q --durations=15 -m "spark or cluster" tests
 
 soak: setup java ## Kill a running program 25 times and compare with an undisturbed run
-	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/spark/test_kill.py tests/kafka/test_kill.py
+	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/disturbed
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -1,0 +1,91 @@
+"""A standalone Spark cluster for tests: a master and two workers from the pip package.
+
+Takes a folder for logs and work; gives the address of the master. Everything listens on
+127.0.0.1, and each process is stopped by its own id.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["Cluster"]
+
+SPARK_HOME = Path(pyspark.__file__).parent
+DEPLOY = "org.apache.spark.deploy"
+COMMON = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+
+
+class Daemon:
+    """A master or worker."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.log = folder / f"{name}.log"
+        self.process = subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
+            stdout=self.log.open("w"),
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+
+    def wait_for(self, pattern: str) -> str:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            found = re.search(pattern, self.log.read_text())
+            if found:
+                return found[0]
+            time.sleep(0.2)
+        raise AssertionError(self.log.read_text()[-3000:])
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class Cluster:
+    """A master and two workers of one core each; a `with` block starts and stops them."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._daemons: list[Daemon] = []
+        self.address = ""
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
+        master = Daemon(self._folder, "master", f"{DEPLOY}.master.Master", *COMMON)
+        self._daemons.append(master)
+        self.address = master.wait_for(r"spark://127\.0\.0\.1:[1-9]\d*")
+        for number in (1, 2):
+            work = self._folder / f"work{number}"
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
+            kind = f"{DEPLOY}.worker.Worker"
+            worker = Daemon(self._folder, f"worker{number}", kind, *COMMON, *size, self.address)
+            self._daemons.append(worker)
+            worker.wait_for("Successfully registered with master")
+
+    def executors(self) -> list[int]:
+        """Return the ids of the processes that work for applications."""
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        workers = {daemon.process.pid for daemon in self._daemons[1:]}
+        pairs = (map(int, line.split()) for line in listed)
+        return [pid for pid, parent in pairs if parent in workers]
+
+    def __exit__(self, *_: object) -> None:
+        for daemon in reversed(self._daemons):
+            daemon.stop()

@@ -1,0 +1,161 @@
+"""A program that is killed, cut off and started again, and what must be true of it in the end.
+
+Takes a folder and, for Kafka, a broker; gives a run of `programs/payments.py` with topics and
+state of its own, to be disturbed by a test and compared with a run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import millpond as mp
+from millpond.spark.checkpoint import read_stores
+from millpond.state.codec import Codec
+from millpond.state.view import scan_items
+
+__all__ = ["KEYS", "KILLS", "Run", "assert_equal"]
+
+PROGRAM = Path(__file__).parent / "programs" / "payments.py"
+KEYS = 3_000
+
+# `make test` kills a few times, `make soak` many.
+KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
+
+# Some minutes ago, at the edge of a window: a broker may forget records that are older.
+BASE = (int(time.time() * 1000) // 10_000 - 100) * 10_000
+
+
+class Run:
+    """A program with topics and state of its own.
+
+    Args:
+        folder: Where its state is, and its topics where there is no broker.
+        records: How many payments are made.
+        broker: The address of a Kafka broker.
+        master: The Spark master.
+    """
+
+    def __init__(
+        self, folder: Path, records: int, broker: str | None = None, master: str | None = None
+    ) -> None:
+        folder.mkdir()
+        self.folder, self.total = folder, records
+        self._errors = folder / "errors.txt"
+        self.prefix = f"{folder.name}-"
+        self.options = ["--prefix", self.prefix, "--base", str(BASE)]
+        self.options += ["--broker", broker] if broker else []
+        self.options += ["--master", master] if master else []
+        self.app = mp.Application(broker, topics_dir=folder / "topics", loglevel=None)
+        payments = self.app.topic(f"{self.prefix}payments", config=mp.TopicConfig(num_partitions=4))
+        numbers = random.Random(7)
+        with self.app.get_producer() as producer:
+            for i in range(records):
+                value = b'{"id":%d,"amount":%d}' % (i, numbers.randrange(100))
+                key = f"k{numbers.randrange(KEYS)}"
+                producer.produce(payments, key, value, timestamp=BASE + i)
+
+    # --- running it -------------------------------------------------------------------------
+
+    @contextmanager
+    def started(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Start the program, and be sure that it has ended behind the block."""
+        with self._errors.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(self.folder), *self.options],
+                start_new_session=True,
+                stderr=errors,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def ended_well(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.wait() == 0, self._errors.read_text()
+
+    def undisturbed(self) -> Run:
+        """Run to the end, and return the run."""
+        with self.started() as process:
+            self.ended_well(process)
+        return self
+
+    def written(self) -> int:
+        listed = self.app.broker.listed()
+        return next((count for name, _, count in listed if name == f"{self.prefix}totals"), 0)
+
+    def at_work(self, process: subprocess.Popen[bytes], moments: random.Random) -> bool:
+        """Wait until it has written something more, and a moment; False: it has ended before."""
+        before = self.written()
+        while process.poll() is None:
+            if self.written() > before:
+                time.sleep(moments.random() * 1.5)
+                return process.poll() is None
+            time.sleep(0.1)
+        return False
+
+    def killed(self, kills: int, disturb: Callable[[int], bool] | None = None) -> int:
+        """Run to the end and kill it as often as asked; return how often that was.
+
+        Args:
+            kills: How often.
+            disturb: Called before each kill with the number of those before; where it does
+                something, the program is let come to work again first.
+        """
+        moments, done = random.Random(11), 0
+        while True:
+            with self.started() as process:
+                if done < kills and self.at_work(process, moments):
+                    if disturb and disturb(done):
+                        self.at_work(process, moments)
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        done += 1
+                if process.wait() != -signal.SIGKILL:
+                    self.ended_well(process)
+                    return done
+
+    # --- what came of it --------------------------------------------------------------------
+
+    def records(self, topic: str) -> list[tuple]:
+        """What a reader of committed records sees; in the order of each partition."""
+        name = self.prefix + topic
+        if name not in [listed for listed, _, _ in self.app.broker.listed()]:
+            return []
+        with self.app.get_consumer() as consumer:
+            return [(r.partition, r.key, r.value, r.timestamp) for r in consumer.read(name)]
+
+    def state(self, spark) -> dict:
+        group = self.folder / "state" / f"{self.prefix}payments"
+        stores = read_stores(spark, group / "generations" / "0001", 1)
+        items = (
+            item
+            for (scope, _), store in stores.items()
+            for item in scan_items(store, scope, 128, Codec(), bytes)
+        )
+        return {(item.key, item.name): item.value for item in items}
+
+
+def assert_equal(disturbed: Run, undisturbed: Run, spark) -> None:
+    """Every record counts exactly once: outputs, windows, timers and state are the same."""
+    expected = undisturbed.records("totals")
+    assert len(expected) == undisturbed.total
+    assert disturbed.records("totals") == expected
+    assert disturbed.records("late") == []
+    for topic in ("windows", "checks"):  # their order depends on where batches are cut
+        results = sorted(disturbed.records(topic))
+        assert results == sorted(undisturbed.records(topic))
+        assert len({(key, time) for _, key, _, time in results}) == len(results)
+    assert len(disturbed.records("checks")) == KEYS  # each timer fired, once
+    state = disturbed.state(spark)
+    assert state == undisturbed.state(spark)
+    assert len({key for key, _ in state}) == KEYS

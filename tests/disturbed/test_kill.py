@@ -1,0 +1,23 @@
+"""A program killed at random moments, again and again, gives what an undisturbed one gives.
+
+`make test` kills it a few times; `make soak` sets MILLPOND_KILLS to 25.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from disturbed import KILLS, Run, assert_equal
+
+pytestmark = pytest.mark.spark
+
+RECORDS = 60_000 if KILLS < 5 else 200_000
+
+
+def test_killed_at_random_moments_every_record_counts_exactly_once(spark, tmp_path):
+    undisturbed = Run(tmp_path / "undisturbed", RECORDS).undisturbed()
+    killed = Run(tmp_path / "killed", RECORDS)
+
+    assert killed.killed(KILLS) == KILLS
+
+    assert_equal(killed, undisturbed, spark)
