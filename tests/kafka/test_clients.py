@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from kit import new_name
+from kit import new_name, new_topic
 
 import millpond as mp
+from millpond.connectors.kafka import topics
 from millpond.errors import ConfigError, TopicError
 
 pytestmark = pytest.mark.kafka
@@ -113,3 +114,21 @@ def test_what_cannot_be_written_is_refused_at_the_call(app, options, kind):
 def test_a_topic_that_is_not_there_cannot_be_read(app):
     with app.get_consumer() as consumer, pytest.raises(TopicError, match="does not exist"):
         list(consumer.read(new_name()))
+
+
+def test_a_topic_that_is_not_as_its_config_says_is_told_of(broker, monkeypatch):
+    name, told = new_topic(broker, 2, **{"retention.ms": "60000"}), []
+    monkeypatch.setattr(topics.logger, "warning", lambda text, *values: told.append(text % values))
+    app = mp.Application(broker.address, loglevel=None)
+
+    app.broker.prepare(app.topic(name))
+    assert told == []
+    extra = {"retention.ms": "1000", "cleanup.policy": "delete"}
+    wanted = mp.TopicConfig(num_partitions=3, replication_factor=2, extra_config=extra)
+    other = mp.Application(broker.address, loglevel=None)
+    other.broker.prepare(other.topic(name, config=wanted))
+
+    assert told == [
+        f"topic {name!r} has {what}; it stays as it is"
+        for what in ("2 partition(s), not 3", "1 replica(s), not 2", "retention.ms=60000, not 1000")
+    ]

@@ -48,7 +48,7 @@ def transaction(broker, topic, *records, commits=True):
     producer.init_transactions(10)
     producer.begin_transaction()
     for record in records:
-        producer.produce(topic, record)
+        producer.produce(topic, **({"value": record} if isinstance(record, bytes) else record))
     producer.flush()
     if commits:
         producer.commit_transaction(10)
@@ -86,6 +86,39 @@ def test_any_range_is_read_again_the_same(broker):
         assert values(reader, "0", 0, 20) == [(i, b"%d" % (2 * i)) for i in range(20)]
         assert values(reader, "1", 5, 8) == [(i, b"%d" % (2 * i + 1)) for i in range(5, 8)]
         assert values(reader, "0", 19, 20) == [(19, b"38")]
+
+
+def test_small_ranges_are_fetched_together_and_each_is_whole(broker, monkeypatch):
+    topic, count = new_topic(broker, 16), 16 * 5
+    for number in range(count):
+        produce(broker, topic, {"value": b"%d" % number, "partition": number % 16})
+    reader, made = reader_of(broker, topic), []
+    consumer_of = reader._consumer
+    monkeypatch.setattr(reader, "_consumer", lambda: made.append(1) or consumer_of())
+    ranges = [(str(p), 1, 5 if p % 2 else 3) for p in range(16)]
+
+    reader.fetch(ranges)
+
+    for partition, start, end in ranges:
+        expected = [(i, b"%d" % (16 * i + int(partition))) for i in range(start, end)]
+        assert values(reader, partition, start, end) == expected
+    assert len(made) == 1
+    assert values(reader, "0", 1, 2) == [(1, b"16")]  # what was not announced is read as ever
+
+
+def test_ranges_without_records_are_fetched_together_too(broker):
+    topic = new_topic(broker, 2)
+    transaction(
+        broker, topic, *({"value": b"never", "partition": p} for p in (0, 1)), commits=False
+    )
+    produce(broker, topic, {"value": b"last", "partition": 1})
+    reader = reader_of(broker, topic)
+    ends = reader.latest()
+
+    reader.fetch([("0", 0, ends["0"]), ("1", 0, ends["1"])])
+
+    assert values(reader, "0", 0, ends["0"]) == []
+    assert [value for _, value in values(reader, "1", 0, ends["1"])] == [b"last"]
 
 
 def test_where_a_group_starts_and_where_a_topic_ends(broker):

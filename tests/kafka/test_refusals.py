@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -12,7 +13,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kit import admin_of, new_name, new_topic
+from kit import admin_of, connect, new_name, new_topic
 
 import millpond as mp
 from millpond.errors import BrokerError, TopicError
@@ -164,3 +165,17 @@ def test_a_producer_without_the_right_to_write_is_told(guarded):
     producer.produce(topic, value=b"x")
 
     error_of(producer.flush, BrokerError, "Fix: ask who runs the broker for the right")
+
+
+def test_a_fatal_error_that_the_client_lost_is_told_from_its_log(guarded):
+    topic = new_topic(guarded)
+    grant(guarded, "bob", (ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
+    producer = mp.Application(sasl(guarded, "bob", "lake"), loglevel=None).get_producer()
+    producer.produce(topic, value=b"x")
+    with pytest.raises(BrokerError):
+        producer.flush()
+
+    lost = connect(guarded).raised(SystemError("returned NULL without setting an exception"))
+
+    assert lost.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    assert lost.args[0].str().startswith("Broker: Cluster authorization failed")

@@ -6,7 +6,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from kit import committed, connect, new_name, new_topic
+from kit import committed, connect, new_name, new_topic, wait_for
 
 import millpond as mp
 from millpond.connectors.headers import encode_headers
@@ -37,8 +37,11 @@ def batch_of(*rows):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def writer_of(broker, group, read=None, stream="s", guarantee="exactly-once", further=0):
-    place = KafkaBroker(connect(broker), {}, creates=True, guarantee=guarantee, skips_lost=False)
+def writer_of(
+    broker, group, read=None, stream="s", guarantee="exactly-once", further=0, connection=None
+):
+    connection = connection or connect(broker)
+    place = KafkaBroker(connection, {}, creates=True, guarantee=guarantee, skips_lost=False)
     topics = [read] if read else []
     return place.writer(
         group,
@@ -58,6 +61,11 @@ def write(writer, topic, batch_id, *rows):
     writer.complete(batch_id)
 
 
+def told(broker, group, topic):
+    """The offset of the group in a topic's only partition; it comes behind the batch."""
+    return wait_for(lambda: [o for o in committed(broker, group, topic) if o > 0])
+
+
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_a_batch_arrives_with_keys_times_and_headers_and_the_group_knows_of_it(broker, guarantee):
     out, read, group = new_topic(broker), new_topic(broker), new_name("group")
@@ -70,7 +78,7 @@ def test_a_batch_arrives_with_keys_times_and_headers_and_the_group_knows_of_it(b
     assert [(r.key, r.value) for r in records] == [(b"a", b"1"), (b"b", None), (None, b"3")]
     assert [r.timestamp for r in records] == [NOW, NOW + 1, NOW + 2]
     assert [r.headers for r in records] == [[("n", b"%d" % i)] for i in range(3)]
-    assert committed(broker, group, read) == [10]
+    assert told(broker, group, read) == [10]
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["from a topic", "from elsewhere"])
@@ -111,22 +119,64 @@ def test_a_batch_without_outputs_only_moves_the_group(broker):
 
     writer.complete(0)
 
-    assert committed(broker, group, read) == [10]
+    assert told(broker, group, read) == [10]
     assert seen(broker, out) == []
 
 
-def test_who_was_replaced_may_not_write_any_more(broker):
+@pytest.mark.parametrize("stream", ["s", "of another state directory"])
+def test_who_was_replaced_may_not_write_any_more(broker, stream):
     out, group = new_topic(broker), new_name("group")
     old = writer_of(broker, group)
     write(old, out, 0, (b"a", b"1"))
-    new = writer_of(broker, group)
-    write(new, out, 1, (b"a", b"2"))
+    new = writer_of(broker, group, stream=stream)
 
     with pytest.raises(BrokerError, match="taken over(.|\n)*Fix:"):
         write(old, out, 1, (b"a", b"zombie"))
 
+    write(new, out, 1, (b"a", b"2"))
+    with pytest.raises(BrokerError, match="taken over"):
+        write(old, out, 1, (b"a", b"zombie"))
     write(new, out, 2, (b"a", b"3"))
     assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_a_batch_that_was_paused_for_too_long_is_written_again(broker, monkeypatch):
+    out, group = new_topic(broker), new_name("group")
+    hurried = Connection(mp.ConnectionConfig(broker.address), {}, {"transaction.timeout.ms": 1_000})
+    writer = writer_of(broker, group, connection=hurried)
+    put, pauses = writer._put, [4.0]
+
+    def put_slowly(sender, parts):
+        put(sender, parts)
+        sender.producer.flush()
+        time.sleep(pauses.pop() if pauses else 0)  # the broker ends the transaction meanwhile
+
+    monkeypatch.setattr(writer, "_put", put_slowly)
+
+    write(writer, out, 0, (b"a", b"1"), (b"a", b"2"))
+    write(writer, out, 1, (b"a", b"3"))
+
+    assert not pauses
+    assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_offsets_of_the_group_are_not_waited_for(tmp_path):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        read, group = new_topic(broker), new_name("group")
+        writer = writer_of(broker, group, read)
+        writer.complete(0)
+        assert told(broker, group, read) == [10]
+        broker.kill()
+        began = time.monotonic()
+        for batch in range(1, 4):  # they have no outputs
+            writer.complete(batch)
+        assert time.monotonic() - began < 1.0
+
+        broker.start()
+        wait_for(lambda: committed(broker, group, read) == [40], 60)
+        writer.close()
 
 
 def test_what_a_dead_program_left_open_is_never_seen(broker):
@@ -177,7 +227,7 @@ def test_a_batch_survives_a_broker_that_is_killed_and_comes_back(tmp_path, guara
         write(writer, out, 1, *((b"a", b"%d" % i) for i in range(2, 500)))
 
         assert [value for _, value in seen(broker, out)] == [b"%d" % i for i in range(1, 500)]
-        assert committed(broker, group, read) == [20]
+        wait_for(lambda: committed(broker, group, read) == [20])
 
 
 def test_another_batch_of_the_same_number_is_not_taken_for_it(broker):

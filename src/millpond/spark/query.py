@@ -32,6 +32,10 @@ class _StoppedError(Exception):
     """Ends the query at the beginning of a batch of which nothing has been done yet."""
 
 
+class _FailedError(Exception):
+    """Stands for an error of the handler, which is kept as it was."""
+
+
 class Query:
     """A Spark query of ours."""
 
@@ -63,7 +67,8 @@ class Query:
         except BaseException as error:
             if self._error is None:
                 self._error = error
-            raise
+            # Spark takes the text apart with a pattern that a long one is too much for.
+            raise _FailedError(type(error).__name__) from None
         finally:
             self._is_in_batch = False
 

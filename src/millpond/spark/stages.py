@@ -45,8 +45,9 @@ def read_stage(
 
         def rows() -> Iterator[Row]:
             for batch in batches:
-                columns = (column.to_pylist() for column in batch.columns)
-                for source, partition, start, end, told in zip(*columns, strict=True):
+                ranges = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+                _fetch(readers, names, ranges)
+                for source, partition, start, end, told in ranges:
                     if source == WAKE:
                         yield wake_row(partition, start, told)
                         continue
@@ -58,6 +59,13 @@ def read_stage(
         yield from _messages(rows(), groups_back)
 
     return run
+
+
+def _fetch(readers: dict[str, Any], names: list[str], ranges: list[tuple[Any, ...]]) -> None:
+    """Tell the readers that want to know it what they will be asked for."""
+    for number, name in enumerate(names):
+        if hasattr(readers[name], "fetch"):
+            readers[name].fetch([places[1:4] for places in ranges if places[0] == number])
 
 
 def _read_range(

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from millpond.connectors.clients import as_bytes, check_timestamp
 from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.connectors.kafka.connection import Connection, as_kafka_error
+from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.kafka.topics import describe, ensure, offsets_of
@@ -71,7 +71,7 @@ class KafkaProducer:
         try:
             left = self._sender.producer.flush(-1 if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
-            raise self._connection.error("write", as_kafka_error(error)) from error
+            raise self._connection.error("write", self._connection.raised(error)) from error
         failed, self._sender.failed = self._sender.failed, []
         if failed:
             what = f"write {len(failed)} record(s)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from millpond.connectors.connection import ConnectionConfig
 from millpond.errors import BrokerError, ConfigError
 
-__all__ = ["ANSWER", "DENIED", "Connection", "Patience", "as_kafka_error", "is_passing"]
+__all__ = ["ANSWER", "DENIED", "Connection", "Patience", "is_passing"]
 
 T = TypeVar("T")
 
@@ -28,8 +29,21 @@ _FIRST_ANSWER, ANSWER = 6.0, 12.0
 
 # librdkafka's own lines: only for who asks for them, with logging.getLogger("millpond.kafka").
 _logger = logging.getLogger("millpond.kafka")
-_logger.addHandler(logging.NullHandler())
 _logger.propagate = False
+
+
+class _LastWords(logging.Handler):
+    """Keeps the last line about a client that cannot go on."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.CRITICAL:
+            self.text = record.getMessage()
+
+
+_last_words = _LastWords()
+_logger.addHandler(_last_words)
 
 # A leader or coordinator is being chosen: the answer is a moment away.
 _SOON = {
@@ -74,15 +88,6 @@ _WRONG_SECRET = {
 }
 
 
-def as_kafka_error(error: Exception) -> KafkaException:
-    """Return what the client raised: a fatal error comes inside of a SystemError of Python's."""
-    if isinstance(error, SystemError) and isinstance(error.__cause__, KafkaException):
-        return error.__cause__
-    if isinstance(error, KafkaException):
-        return error
-    raise error
-
-
 def is_passing(error: KafkaException) -> bool:
     """Tell whether it may help to wait: the broker is away, or busy with another leader."""
     return error.args[0].code() in _UNREACHABLE
@@ -101,7 +106,7 @@ class Connection:
         self._consumer_extra = consumer_extra or {}
         self._producer_extra = producer_extra or {}
         self._admin: AdminClient | None = None
-        self._heard: list[KafkaError] = []
+        self._heard: deque[KafkaError] = deque(maxlen=100)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.config, self._consumer_extra, self._producer_extra)
@@ -173,14 +178,15 @@ class Connection:
             BrokerError: it does not.
         """
         admin, deadline = self.admin(), time.monotonic() + _FIRST_ANSWER
-        while True:
-            try:
-                admin.list_topics(timeout=0.5)
-                return
-            except KafkaException as error:
-                told = self.error("connect", error)
-                if time.monotonic() > deadline or self._refusal() is not None:
-                    raise told from error
+        answer = admin.describe_cluster(request_timeout=_FIRST_ANSWER)
+        while not answer.done() and self._refusal() is None and time.monotonic() < deadline:
+            admin.poll(0.05)  # a client that is refused only ever says so here
+        try:
+            answer.result(0.1)
+        except (KafkaException, TimeoutError) as raised:
+            silent = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+            error = raised if isinstance(raised, KafkaException) else silent
+            raise self.error("connect", error) from raised
 
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Return what a call gives; where it fails, raise what that means.
@@ -195,10 +201,24 @@ class Connection:
             try:
                 return call()
             except (KafkaException, SystemError) as raised:
-                error = as_kafka_error(raised)
+                error = self.raised(raised)
                 if error.args[0].code() not in _SOON or time.monotonic() > deadline:
                     raise self.error(what, error) from error
                 time.sleep(0.1)
+
+    def raised(self, error: Exception) -> KafkaException:
+        """Return what a client raised. A fatal error comes as a SystemError of Python's.
+
+        That has the error as its cause, or lost it on the way, but the log still has its text.
+        """
+        if isinstance(error, KafkaException):
+            return error
+        if isinstance(error.__cause__, KafkaException):
+            return error.__cause__
+        text = _last_words.text.rpartition("Fatal error: ")[2]
+        known = (*DENIED, KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
+        code = next((c for c in known if KafkaError(c).str() in text), KafkaError._FATAL)
+        return KafkaException(KafkaError(code, text or str(error), True))
 
     def error(self, what: str, error: KafkaException) -> BrokerError:
         """Return the error that says what was wrong and what to do."""

@@ -30,6 +30,9 @@ RECORDS = SEGMENT.append(pa.field("offset", pa.int64()))
 # Messages taken from librdkafka at a time, and the seconds for which the first one is waited for.
 _AT_A_TIME, _WAIT = 10_000, 0.5
 
+# Records that are fetched together at most, and held until they are read.
+_TOGETHER = 10_000
+
 # Seconds for which the number of partitions, the oldest offsets and a record's size are believed.
 _FRESH = 1.0
 
@@ -47,6 +50,9 @@ _SETTINGS = {
 }
 
 logger = logging.getLogger("millpond")
+
+Range = tuple[str, int, int]
+"""A partition, the first offset and the one behind the last."""
 
 
 class KafkaReader:
@@ -67,6 +73,7 @@ class KafkaReader:
         self._oldest: Offsets = {}
         self._sizes: dict[str, tuple[float, int]] = {}
         self._told: set[str] = set()
+        self._fetched: dict[Range, list[Message]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self._connection, self.topic, self._id, self._skips_lost)
@@ -155,28 +162,43 @@ class KafkaReader:
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, with their offsets."""
-        return map(_columns, self._messages(partition, start, end))
+        wanted = (partition, start, end)
+        if wanted in self._fetched:
+            return map(_columns, filter(None, [self._fetched.pop(wanted)]))
+        return (_columns(some) for _, some in self._messages([wanted]))
 
-    def _messages(self, partition: str, start: int, end: int) -> Iterator[list[Message]]:
+    def fetch(self, ranges: list[Range]) -> None:
+        """Fetch ranges that are read next: many small ones cost little more than one."""
+        self._fetched = {}
+        if len(ranges) > 1 and sum(end - start for _, start, end in ranges) <= _TOGETHER:
+            by_partition: dict[str, list[Message]] = {place: [] for place, _, _ in ranges}
+            for partition, some in self._messages(ranges):
+                by_partition[partition] += some
+            self._fetched = {wanted: by_partition[wanted[0]] for wanted in ranges}
+
+    def _messages(self, ranges: list[Range]) -> Iterator[tuple[str, list[Message]]]:
+        """Yield the messages of ranges of different partitions, as they come."""
         # A consumer of its own costs 3 ms; one that is kept waits for what it fetched last.
-        consumer, position = self._consumer(), start
+        consumer = self._consumer()
         patience = Patience(self._connection.config.patience)
-        consumer.assign([TopicPartition(self.topic, int(partition), start)])
+        positions, ends = {p: start for p, start, _ in ranges}, {p: end for p, _, end in ranges}
+        consumer.assign([TopicPartition(self.topic, int(p), start) for p, start, _ in ranges])
         try:
-            while position < end:
+            while any(positions[p] < ends[p] for p in ends):
                 first = consumer.poll(_WAIT)
                 if first is None:
                     if patience.is_over():
-                        raise self._silent(partition, position)
+                        raise self._silent(positions, ends)
                     continue
                 # Asked for more than there is, `consume` would wait for the rest of it.
-                some = [first, *consumer.consume(_AT_A_TIME, 0)]
+                came = [first, *consumer.consume(_AT_A_TIME, 0)]
                 patience.renew()
-                position = self._position(some, position, partition)
-                if any(map(Message.error, some)) or position > end:
-                    some = [m for m in some if m.error() is None and m.offset() < end]
-                if some:
-                    yield some
+                for p, some in _by_partition(came, positions).items():
+                    positions[p] = self._position(some, positions[p], p)
+                    if any(map(Message.error, some)) or positions[p] > ends[p]:
+                        some = [m for m in some if m.error() is None and m.offset() < ends[p]]
+                    if some:
+                        yield p, some
         finally:
             consumer.close()
 
@@ -202,11 +224,13 @@ class KafkaReader:
                 raise self._connection.error(what, KafkaException(error))
         return position
 
-    def _silent(self, partition: str, position: int) -> BrokerError:
+    def _silent(self, positions: Offsets, ends: Offsets) -> BrokerError:
+        partition = next(p for p in ends if positions[p] < ends[p])
         return BrokerError(
-            f"partition {partition} of topic {self.topic!r} gave nothing from offset {position} "
-            f"on for {self._connection.config.patience:.0f} s (broker {self._connection.address})."
-            "\nFix: is the broker up? Run again; state and offsets are as of the last batch."
+            f"partition {partition} of topic {self.topic!r} gave nothing from offset "
+            f"{positions[partition]} on for {self._connection.config.patience:.0f} s (broker "
+            f"{self._connection.address}).\n"
+            "Fix: is the broker up? Run again; state and offsets are as of the last batch."
         )
 
     def _consumer(self) -> Consumer:
@@ -225,12 +249,24 @@ class KafkaReader:
     def _sampled(self, partition: str, offset: int) -> int:
         self._look()
         end = min(offset + _SAMPLE, self._ends().get(partition, 0))
-        some = next(self._messages(partition, offset, end), [])
+        _, some = next(self._messages([(partition, offset, end)]), ("", []))
         return sum(len(m.value() or b"") + len(m.key() or b"") for m in some) // max(1, len(some))
 
 
 def _remade(connection: Connection, topic: str, topic_id: str, skips_lost: bool) -> KafkaReader:
     return KafkaReader(connection, topic, topic_id, skips_lost=skips_lost)
+
+
+def _by_partition(messages: list[Message], positions: Offsets) -> dict[str, list[Message]]:
+    first = next(iter(positions))
+    if len(positions) == 1:
+        return {first: messages}
+    parts: dict[str, list[Message]] = {}
+    for message in messages:
+        partition = str(message.partition())
+        # What is an error of the connection belongs to none.
+        parts.setdefault(partition if partition in positions else first, []).append(message)
+    return parts
 
 
 def _columns(messages: list[Message]) -> pa.RecordBatch:

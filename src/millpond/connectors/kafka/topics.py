@@ -6,6 +6,7 @@ the command line wants to know.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import NewTopic, OffsetSpec
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from millpond.connectors.kafka.connection import ANSWER, Connection
 from millpond.connectors.protocols import Offsets
@@ -24,6 +25,8 @@ from millpond.connectors.topic import Topic, TopicConfig
 from millpond.errors import BrokerError, TopicError
 
 __all__ = ["Found", "create", "describe", "ensure", "names", "offsets_of"]
+
+logger = logging.getLogger("millpond")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Found:
     id: str
     """Another one, if a topic of the same name is made anew."""
     partitions: int
+    replicas: int
 
 
 def names(connection: Connection) -> list[str]:
@@ -55,7 +59,8 @@ def describe(connection: Connection, name: str) -> Found | None:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
-        return Found(str(found.topic_id), len(found.partitions))
+        replicas = len(found.partitions[0].replicas) if found.partitions else 0
+        return Found(str(found.topic_id), len(found.partitions), replicas)
 
     return connection.ask(f"look up topic {name!r}", look)
 
@@ -64,6 +69,8 @@ def ensure(connection: Connection, topic: Topic, *, creates: bool) -> Found:
     """Return a topic of the program; make it where it is missing and that is wanted."""
     found = describe(connection, topic.name)
     if found is not None:
+        for difference in _differences(connection, topic, found):
+            logger.warning("topic %r has %s; it stays as it is", topic.name, difference)
         return found
     if not creates:
         msg = (
@@ -81,6 +88,40 @@ def ensure(connection: Connection, topic: Topic, *, creates: bool) -> Found:
         time.sleep(0.05)
     msg = f"topic {topic.name!r} was created, but broker {connection.address} does not show it."
     raise TopicError(msg + "\nFix: run again; see the broker's log.")
+
+
+def _differences(connection: Connection, topic: Topic, found: Found) -> list[str]:
+    """Return in what a topic is not as the program would have made it."""
+    wanted = topic.config
+    if wanted == TopicConfig():
+        return []
+    told = []
+    if found.partitions != wanted.num_partitions:
+        told.append(f"{found.partitions} partition(s), not {wanted.num_partitions}")
+    if wanted.replication_factor not in (None, found.replicas):
+        told.append(f"{found.replicas} replica(s), not {wanted.replication_factor}")
+    settings = _settings(connection, topic.name) if wanted.extra_config else {}
+    return told + [
+        f"{name}={settings[name]}, not {value}"
+        for name, value in wanted.extra_config.items()
+        if name in settings and settings[name] != str(value)
+    ]
+
+
+def _settings(connection: Connection, name: str) -> dict[str, str]:
+    """Return the settings of a topic; none where there is no right to see them."""
+    resource = ConfigResource(ResourceType.TOPIC, name)
+
+    def ask() -> dict[str, str]:
+        admin = connection.admin()
+        (future,) = admin.describe_configs([resource], request_timeout=ANSWER).values()
+        return {entry.name: entry.value for entry in future.result().values()}
+
+    try:
+        return connection.ask(f"look up the settings of topic {name!r}", ask)
+    except BrokerError as error:
+        logger.debug("%s", error)
+        return {}
 
 
 def create(connection: Connection, name: str, config: TopicConfig) -> None:

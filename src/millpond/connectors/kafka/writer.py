@@ -18,7 +18,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.kafka.connection import (
@@ -26,9 +26,9 @@ from millpond.connectors.kafka.connection import (
     DENIED,
     Connection,
     Patience,
-    as_kafka_error,
     is_passing,
 )
+from millpond.connectors.kafka.group import GroupOffsets
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.protocols import Offsets
@@ -101,14 +101,11 @@ class KafkaWriter:
         self._parts: list[Part] = []
         self._sender: Sender | None = None
         self._run = uuid4().hex
-        self._earlier: str | None = None
-        """The run that wrote before this one."""
         self._last: dict[str, Any] | None = None
         """What is told of the last batch that was written; None: the broker has to be asked."""
-        self._group_client = connection.consumer({}, {"group.id": group})
+        self._offsets = GroupOffsets(connection, group)
         if batches is not None:
-            # Whoever had the group before is fenced from here on.
-            connection.ask("take over the consumer group", self._look)
+            connection.ask("take over the consumer group", self._take_over)
 
     # --- a batch ----------------------------------------------------------------------------
 
@@ -128,12 +125,12 @@ class KafkaWriter:
                     self._send_as_one(parts, batch_id)
                 break
             except (KafkaException, SystemError) as error:
-                self._begin_anew(as_kafka_error(error), patience)
+                self._begin_anew(self._connection.raised(error), patience)
             except BrokerError as error:  # of a question on the way
                 if not isinstance(error.__cause__, KafkaException):
                     raise
                 self._begin_anew(error.__cause__, patience)
-        self._tell_group(batch_id)
+        self._offsets.tell(self._positions(batch_id))
 
     def _send(self, parts: list[Part]) -> None:
         sender = self._opened()
@@ -143,11 +140,15 @@ class KafkaWriter:
             raise KafkaException(sender.failed[0])
 
     def _send_as_one(self, parts: list[Part], batch_id: int) -> None:
-        assert self._batches is not None
         sender = self._opened()
         sender.producer.begin_transaction()
         self._put(sender, parts)
-        mark = {"batch": batch_id, "of": self._ranges(batch_id), "run": self._run}
+        self._commit_with(
+            {"batch": batch_id, "of": self._ranges(batch_id), "run": self._run}, sender
+        )
+
+    def _commit_with(self, mark: dict[str, Any], sender: Sender) -> None:
+        assert self._batches is not None
         key, value = self._stream.encode(), json.dumps(mark).encode()
         sender.put(self._batches.topic, value, key, None, None, 0)
         sender.producer.commit_transaction(_COMMIT)
@@ -178,14 +179,15 @@ class KafkaWriter:
         """Forget the producer and its transaction, or give up."""
         told: KafkaError = error.args[0]
         if told.code() in _FENCED:
-            raise self._replaced() from error
+            # The broker has the same words for a transaction that was open for too long.
+            self._check_ours()
         may_pass = told.retriable() or told.txn_requires_abort() or is_passing(error)
+        may_pass = may_pass or told.code() in _FENCED
         may_pass = may_pass and told.code() not in _LASTING
         if patience.is_over() or not may_pass:
             raise self._connection.error("write the outputs of a batch", error) from error
         logger.warning("a batch could not be written yet, trying again: %s", told.str())
         self._let_go()
-        self._last = None
         time.sleep(_PAUSE)
 
     def _replaced(self) -> BrokerError:
@@ -198,7 +200,7 @@ class KafkaWriter:
     def _let_go(self) -> None:
         if self._sender is not None:
             self._sender.producer.purge()  # or it would wait for the broker when it goes
-        self._sender = None
+        self._sender = self._last = None
 
     # --- what the broker knows of batches ---------------------------------------------------
 
@@ -218,49 +220,49 @@ class KafkaWriter:
             raise TopicError(msg)
         return bool(last == batch_id)
 
+    def _take_over(self) -> None:
+        """Open the producer, which fences whoever had the group before, and leave our name."""
+        sender = self._opened()
+        self._last, _ = self._told()
+        sender.producer.begin_transaction()
+        self._commit_with({**self._last, "run": self._run}, sender)
+
     def _look(self) -> None:
         """Open the producer, and ask what the last batch was.
 
         No answer is final while an older transaction is open, so it is asked behind that.
         """
+        self._check_ours()  # before the producer is opened, which would fence the other one
         self._opened()
-        self._last = self._last_told()
-        if self._earlier is None:
-            self._earlier = self._last["run"]
-        elif self._last["run"] not in (self._run, self._earlier):
-            raise self._replaced()  # it wrote while this one was cut off
+        self._last = self._check_ours()
 
-    def _last_told(self) -> dict[str, Any]:
-        """Return what is told of the last batch of the stream."""
+    def _check_ours(self) -> dict[str, Any]:
+        """Return what is told of our last batch; raise if another run has taken over."""
+        last, run = self._told()
+        if run != self._run:
+            self._let_go()
+            raise self._replaced()
+        return last
+
+    def _told(self) -> tuple[dict[str, Any], str]:
+        """Return what is told of the last batch of the stream, and by which run of the group."""
         assert self._batches is not None
         end, oldest = (self._batches.initial(place)["0"] for place in ("latest", "earliest"))
-        near = max(oldest, end - _LAST)
+        near, run = max(oldest, end - _LAST), ""
         for start, stop in ((near, end), (oldest, near)):
-            marks = [
-                json.loads(row["value"])
-                for batch in self._batches.read("0", start, stop)
-                for row in batch.to_pylist()
-                if row["key"] == self._stream.encode()
+            rows = [
+                row for batch in self._batches.read("0", start, stop) for row in batch.to_pylist()
             ]
-            if marks:
-                return dict(marks[-1])
-        return {"batch": -1, "of": "", "run": ""}
+            if rows and not run:
+                run = json.loads(rows[-1]["value"])["run"]
+            ours = [row["value"] for row in rows if row["key"] == self._stream.encode()]
+            if ours:
+                return json.loads(ours[-1]), run
+        return {"batch": -1, "of": "", "run": ""}, run
 
     def _ranges(self, batch_id: int) -> str:
         """Return what tells a batch from another one of the same number: how far it reads."""
         return json.dumps(self._positions(batch_id), sort_keys=True)
-
-    def _tell_group(self, batch_id: int) -> None:
-        places = [
-            TopicPartition(topic, int(partition), offset)
-            for topic, offsets in self._positions(batch_id).items()
-            for partition, offset in offsets.items()
-        ]
-        try:
-            if places:
-                self._group_client.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:
-            logger.warning("lag is not up to date: %s", error.args[0].str())
 
     def close(self) -> None:
         """Let go of the connection; what is not complete is gone."""
@@ -268,7 +270,7 @@ class KafkaWriter:
             with suppress(KafkaException, SystemError):
                 self._sender.producer.abort_transaction(5)  # or readers would wait for its timeout
         self._let_go()
-        self._group_client.close()
+        self._offsets.close()
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
