@@ -27,7 +27,7 @@ demo: setup java ## Run a stateful pipeline on Spark, with live progress and the
 	$(BIN)/python examples/demo.py
 
 test: lint unit ## Lint, type-check and run all tests
-	@# Most of the time tests against a broker wait, so they run beside those on Spark.
+	@# Most of the time tests against a broker wait, so they run beside the others.
 	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) kafka spark
 
 lint: setup
@@ -38,11 +38,11 @@ lint: setup
 unit: setup ## Tests without a JVM
 	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
 
-kafka: setup java ## Tests against a real Kafka broker, without Spark
-	$(BIN)/pytest -q --durations=5 -m "kafka and not spark" tests
+kafka: setup java ## Tests against a real Kafka broker
+	$(BIN)/pytest -q --durations=10 -m kafka tests
 
-spark: setup java ## Tests on Spark
-	$(BIN)/pytest -q --durations=15 -m "spark or cluster" tests
+spark: setup java ## Tests on Spark, without a broker
+	$(BIN)/pytest -q --durations=15 -m "(spark or cluster) and not kafka" tests
 
 soak: setup java ## Kill a running program 25 times and compare with an undisturbed run
 	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/disturbed

@@ -21,13 +21,13 @@ from millpond.spark.checkpoint import read_stores
 from millpond.state.codec import Codec
 from millpond.state.view import scan_items
 
-__all__ = ["KEYS", "KILLS", "Run", "assert_equal"]
+__all__ = ["KILLS", "Run", "assert_equal"]
 
 PROGRAM = Path(__file__).parent / "programs" / "payments.py"
-KEYS = 3_000
 
 # `make test` kills a few times, `make soak` many.
 KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
+RECORDS, KEYS = 24_000 if KILLS < 5 else 200_000, 2_000
 
 # Some minutes ago, at the edge of a window: a broker may forget records that are older.
 BASE = (int(time.time() * 1000) // 10_000 - 100) * 10_000
@@ -38,16 +38,13 @@ class Run:
 
     Args:
         folder: Where its state is, and its topics where there is no broker.
-        records: How many payments are made.
         broker: The address of a Kafka broker.
         master: The Spark master.
     """
 
-    def __init__(
-        self, folder: Path, records: int, broker: str | None = None, master: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, broker: str | None = None, master: str | None = None) -> None:
         folder.mkdir()
-        self.folder, self.total = folder, records
+        self.folder = folder
         self._errors = folder / "errors.txt"
         self.prefix = f"{folder.name}-"
         self.options = ["--prefix", self.prefix, "--base", str(BASE)]
@@ -57,10 +54,10 @@ class Run:
         payments = self.app.topic(f"{self.prefix}payments", config=mp.TopicConfig(num_partitions=4))
         numbers = random.Random(7)
         with self.app.get_producer() as producer:
-            for i in range(records):
+            for i in range(RECORDS):
                 value = b'{"id":%d,"amount":%d}' % (i, numbers.randrange(100))
                 key = f"k{numbers.randrange(KEYS)}"
-                producer.produce(payments, key, value, timestamp=BASE + i)
+                producer.produce(payments, key, value, timestamp=BASE + 2 * i)
 
     # --- running it -------------------------------------------------------------------------
 
@@ -148,7 +145,7 @@ class Run:
 def assert_equal(disturbed: Run, undisturbed: Run, spark) -> None:
     """Every record counts exactly once: outputs, windows, timers and state are the same."""
     expected = undisturbed.records("totals")
-    assert len(expected) == undisturbed.total
+    assert len(expected) == RECORDS
     assert disturbed.records("totals") == expected
     assert disturbed.records("late") == []
     for topic in ("windows", "checks"):  # their order depends on where batches are cut

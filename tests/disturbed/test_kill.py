@@ -11,12 +11,10 @@ from disturbed import KILLS, Run, assert_equal
 
 pytestmark = pytest.mark.spark
 
-RECORDS = 60_000 if KILLS < 5 else 200_000
-
 
 def test_killed_at_random_moments_every_record_counts_exactly_once(spark, tmp_path):
-    undisturbed = Run(tmp_path / "undisturbed", RECORDS).undisturbed()
-    killed = Run(tmp_path / "killed", RECORDS)
+    undisturbed = Run(tmp_path / "undisturbed").undisturbed()
+    killed = Run(tmp_path / "killed")
 
     assert killed.killed(KILLS) == KILLS
 
