@@ -126,8 +126,11 @@ class Query:
 
 def _collected(batch: DataFrame) -> Iterator[Row]:
     """Yield the rows of a batch; the batch runs when the first one is asked for."""
-    for row in batch.collect():
-        yield Row(*row)
+    # As Arrow: `collect` has the JVM write bytes as text, 0.25 s for half a million records.
+    for part in batch.select("kind", "payload").toArrow().to_batches():
+        kinds = part.column("kind").to_pylist()
+        for kind, payload in zip(kinds, part.column("payload"), strict=True):
+            yield Row("", -1, kind, payload.as_buffer())
 
 
 def _is_spark_error(error: BaseException) -> bool:

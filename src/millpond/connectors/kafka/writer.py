@@ -157,7 +157,14 @@ class KafkaWriter:
     def _put(self, sender: Sender, parts: list[Part]) -> None:
         for topic, batch in parts:
             count = self._partitions(topic)
+            produce = sender.producer.produce
             for key, value, timestamp, headers, instead in _rows(batch):
+                try:
+                    if key is not None and headers is None and timestamp > 0:
+                        produce(topic, value, key, timestamp=timestamp)  # most often, and quickest
+                        continue
+                except BufferError:
+                    pass
                 partition = None if key is not None else instead % count
                 sender.put(topic, value, key, timestamp, headers, partition)
             sender.producer.poll(0)
