@@ -129,6 +129,11 @@ class Application:
         )
         self.graph = Graph()
         self.codec = Codec()
+        self.graph.options = {
+            "on_error": on_error,
+            "on_processing_error": on_processing_error,
+            "codec": self.codec,
+        }
         self.topics: dict[str, Topic] = {}
         self.broker = self._make_broker()
         self.reports: deque[BatchReport] = deque(maxlen=1000)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CallSite", "function_name", "here"]
+__all__ = ["PACKAGE", "CallSite", "function_name", "here"]
 
-_PACKAGE = str(Path(__file__).parent)
+PACKAGE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CallSite:
 def here() -> CallSite:
     """Return the innermost call site outside this package."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return CallSite(frame.f_code.co_filename, frame.f_lineno)
 

@@ -78,6 +78,8 @@ def list_topics(
     table = Table("topic", "partitions", "records")
     for name, partitions, records in _topics(broker, setting, topics_dir).broker.listed():
         table.add_row(name, str(partitions), f"{records:,}")
+    if broker:
+        table.caption = "Marks of transactions count as records."
     _out.print(table if table.row_count else f"No topics in {broker or topics_dir}.")
 
 

@@ -127,12 +127,12 @@ class StateDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         durable_write(self.path / "manifest.json", asdict(manifest))
 
-    def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
-        """Return the manifest under which a plan may run, or refuse it."""
+    def check(self, plan: Plan) -> Manifest | None:
+        """Refuse a plan that the state does not fit; return what is known of the state."""
         manifest = self.load()
         if manifest is None:
-            manifest = Manifest(groups, partitions, id=uuid4().hex)
-        elif not self._has_batches(manifest):  # nothing was committed, so there is no state
+            return None
+        if not self._has_batches(manifest):  # nothing was committed, so there is no state
             manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
         elif manifest.layers != plan.layers:
             msg = (
@@ -144,6 +144,11 @@ class StateDirectory:
         _check_names(manifest, plan, self.group)
         _check_layers(manifest, plan, self.group)
         _check_settings(manifest, plan, self.group)
+        return manifest
+
+    def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
+        """Return the manifest under which a plan may run, or refuse it."""
+        manifest = self.check(plan) or Manifest(groups, partitions, id=uuid4().hex)
         manifest.layers = plan.layers
         manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
         for scope, settings in plan.settings().items():

@@ -86,4 +86,7 @@ def moment(given: Any, what: str) -> int:
         msg = f"{what} has no time zone: {given!r}.\nFix: datetime(..., tzinfo=UTC)."
         raise ConfigError(msg)
     msg = f"{what} is an int of milliseconds since 1970 or a datetime, got {shown(given)}."
-    raise ConfigError(msg + f"\nFix: {what}=int(seconds * 1000).")
+    hint = "int(seconds * 1000)"
+    if isinstance(given, str):
+        hint = "datetime.fromisoformat(text), with a time zone"
+    raise ConfigError(msg + f"\nFix: {hint}.")

@@ -158,13 +158,14 @@ class StepError(MillpondError):
         else:
             what = "record"
             place = f"on topic {f.topic!r}, partition {f.partition}, offset {f.offset}, key {f.key}"
-        return (
+        # An error of ours has said how to mend it already.
+        fix = "Then" if "\nFix: " in f.error else "Fix: mend the function and"
+        told = (
             f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
-            "Nothing of this batch was committed.\n"
-            f"Fix: mend the function and run again, the run continues with this {what}; or set "
-            f'Application(on_error="dead-letter") to put such {what}s aside.\n\n'
-            f"{f.traceback.rstrip()}"
+            f"{fix} run again, the run continues with this {what}: nothing of the batch was "
+            f'committed. Or set Application(on_error="dead-letter") to put such {what}s aside.'
         )
+        return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StepError, (self.failure,)

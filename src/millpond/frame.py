@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from millpond.aggregations import Aggregation, as_aggregation
@@ -400,7 +401,7 @@ class StreamingDataFrame:
         per_key: bool = False,
         name: str = "drop_duplicates",
     ) -> StreamingDataFrame:
-        """Keep the first of records that are the same.
+        """Keep the first of records that are the same, as `==` says.
 
         Args:
             on: A field, a list of fields, or a function of the value that says what is the
@@ -488,7 +489,9 @@ class StreamingDataFrame:
             if function is not None and not callable(function):
                 msg = f"{word} must be a function, got {shown(function)} ({here()})."
                 raise ConfigError(msg + "\nFix: pass the function itself.")
-        return WindowDefinition(kind, name, callbacks, self._head, self._then)
+        number = self._graph.open_window(f"{kind} ({here()})")
+        close = partial(self._graph.close_window, number)
+        return WindowDefinition(kind, name, callbacks, self._head, self._then, close)
 
     # --- fields -----------------------------------------------------------------------------
 
@@ -643,7 +646,7 @@ class StreamingDataFrame:
         verb = {"timestamp": "set_timestamp", "headers": "set_headers"}.get(kind, kind)
         _check_function(function, 1 + 3 * metadata + stateful, verb)
         if on_timer is not None:
-            _check_function(on_timer, 3, f"{verb}(on_timer=...)", ["key", "state", "timer"])
+            _check_function(on_timer, 3, "on_timer", ["key", "state", "timer"])
             if not stateful:
                 msg = f"on_timer needs a stateful step: timers belong to a key's state ({here()})."
                 raise ConfigError(msg + f"\nFix: {verb}(..., stateful=True, on_timer=...).")
@@ -742,7 +745,7 @@ class _OfPair:
         self.same = same
 
     def __call__(self, pair: Any) -> bytes:
-        return _codec.encode(self.same(pair[1]))
+        return _codec.encode_equal(self.same(pair[1]))
 
 
 _codec = Codec()
@@ -862,6 +865,15 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
+def _how_to_take(names: Sequence[str] | None) -> str:
+    if names:
+        return f"def function({', '.join(names)}): ..."
+    return (
+        "change its parameters, or the stateful= and metadata= of the call: stateful=True passes "
+        "the state, metadata=True key, timestamp and headers"
+    )
+
+
 def _check_function(
     function: Any, arguments: int, method: str, names: Sequence[str] | None = None
 ) -> None:
@@ -887,7 +899,6 @@ def _check_function(
         msg = (
             f"{method}() calls {function_name(function)!r} with {arguments} argument(s), "
             f"({', '.join(wanted)}), which it does not take ({here()}).\n"
-            "Fix: change its parameters, or the stateful= and metadata= of the call: stateful=True "
-            "passes the state, metadata=True key, timestamp and headers."
+            f"Fix: {_how_to_take(names)}."
         )
         raise ConfigError(msg) from None

@@ -42,7 +42,7 @@ from millpond.state.layout import Pages, hash_key
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Read, SourceInfo
+from millpond.steps.kinds import Read, SourceInfo, Write
 
 __all__ = [
     "CRASH",
@@ -103,6 +103,22 @@ class Run(list[Any]):
         return self.engine.state(key, store, scope)
 
 
+class _Topics(dict[str, list[Record]]):
+    """Records by topic; a topic that the program does not write is an error."""
+
+    def __init__(self, plan: Plan, dead_letters: str) -> None:
+        super().__init__()
+        steps = [output.step for output in plan.outputs if isinstance(output.step, Write)]
+        self._known = {dead_letters, *(step.topic.name for step in steps if step.topic)}
+        self._chosen = any(step.topic is None for step in steps)
+
+    def __missing__(self, name: str) -> list[Record]:
+        if name not in self._known and not self._chosen:
+            msg = f"the program writes {sorted(self._known)}, not {name!r}."
+            raise ConfigError(msg + "\nFix: ask for one of these.")
+        return self.setdefault(name, [])
+
+
 class LocalEngine:
     """Runs a program in this process. `run` may be called again: it continues."""
 
@@ -111,21 +127,31 @@ class LocalEngine:
         program: StreamingDataFrame,
         *,
         groups: int = 8,
-        on_error: Literal["stop", "dead-letter"] = "stop",
+        on_error: Literal["stop", "dead-letter"] | None = None,
         on_processing_error: Callable[..., bool] | None = None,
         codec: Codec | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        """Make an engine; what is not said here is as the frame's application has it."""
+        if not isinstance(program, StreamingDataFrame):
+            msg = f"the local engine runs a frame, got {shown(program)} ({here()})."
+            raise ConfigError(msg + "\nFix: a window becomes one with .final() or .current().")
         self._graph = program._graph
         self.plan: Plan = make_plan(self._graph, collect=True)
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._groups = groups
-        self._settings = Settings(groups, codec or Codec(), on_error, on_processing_error)
+        options = self._graph.options
+        self._settings = Settings(
+            groups,
+            codec or options.get("codec") or Codec(),
+            on_error or options.get("on_error", "stop"),
+            on_processing_error or options.get("on_processing_error"),
+        )
         self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
-        self.topics: dict[str, list[Record]] = defaultdict(list)
         self.printed: list[Any] = []
         self.reports: list[BatchReport] = []
         self.dead_letter_topic = "local.dead-letters"
+        self.topics: dict[str, list[Record]] = _Topics(self.plan, self.dead_letter_topic)
         sinks: list[Sink] = list(self._graph.sinks)
         self._delivery = Delivery(
             self.plan,
@@ -150,6 +176,9 @@ class LocalEngine:
     def feed(self, records: Iterable[Any], source: str | None = None) -> None:
         """Add records to the input of a source (default: the only one)."""
         name = source or self.plan.topics[0]
+        if not isinstance(records, Iterable) or isinstance(records, str | bytes):
+            msg = f"records are an iterable, got {shown(records)}.\nFix: a list of records."
+            raise ConfigError(msg)
         if name not in self.plan.topics:
             msg = f"the program reads {self.plan.topics}, not {name!r}.\nFix: feed one of these."
             raise ConfigError(msg)
@@ -196,6 +225,9 @@ class LocalEngine:
         raw = next((e.raw_key_of for e in self.plan.edges if e.target == stages[0].number), None)
         is_typed = raw is None or self.plan.reads[raw].source.kind == "list"
         key_bytes = None if key is None else codec.encode(key) if is_typed else plain_key(key)
+        if store not in stages[0].stores:
+            msg = f"{stages[0].scope!r} has the stores {sorted(stages[0].stores)}, not {store!r}."
+            raise ConfigError(msg + "\nFix: name one of these with store=.")
         view = KeyScope(codec, undo=False)
         group = hash_key(key_bytes) % self._groups
         blobs = self.stores.get((stages[0].scope, group), MemoryStore())
@@ -329,7 +361,8 @@ def run_local(
         records: Values, or `(key, value[, timestamp])`; a dict of them by source name where
             there are several. Default: the items of the frame's own `ListSource`.
         batches: How to cut the input: a size, or a list of sizes; the rest is one batch.
-        **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock` of the engine.
+        **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock` of the engine;
+            where not given, errors and types are handled as the application says.
     """
     engine = LocalEngine(program, **options)
     if isinstance(records, dict):

@@ -53,7 +53,10 @@ class WindowDefinition:
         callbacks: Callbacks,
         head: Step,
         then: Callable[[Step], StreamingDataFrame],
+        close: Callable[[], None],
     ) -> None:
+        self._close = close
+        """Called when there is something that comes out."""
         self._kind = kind
         self._name = name
         self._callbacks = callbacks
@@ -190,4 +193,5 @@ class WindowedFrame:
             before_update=callbacks.before_update,
             after_update=callbacks.after_update,
         )
+        self._definition._close()
         return self._definition._then(self._step)

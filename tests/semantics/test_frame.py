@@ -69,7 +69,7 @@ def test_expand_takes_any_iterable():
 def test_expand_of_something_that_is_not_iterable_fails_on_that_record():
     sdf = frame().apply(lambda value: 5, expand=True)
 
-    with pytest.raises(StepError, match="TypeError"):
+    with pytest.raises(StepError, match="must return several values"):
         run_local(sdf, [1])
 
 

@@ -1,11 +1,13 @@
 """Input that is too large, empty, odd or wrong: it works, or the error says what to do."""
 
 import json
+from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
 from millpond import Application
-from millpond.errors import ConfigError, MillpondError, StepError
+from millpond.errors import ConfigError, MillpondError, PlanError, StepError
 from millpond.testing import ListSource, frame, run_local
 
 
@@ -376,3 +378,108 @@ def test_a_record_of_a_list_has_a_time_in_milliseconds(moment):
 def test_records_for_a_source_that_is_not_there_are_refused():
     with pytest.raises(ConfigError, match="Fix:"):
         run_local(frame().apply(lambda value: value), {"other": [1]})
+
+
+def test_an_app_that_puts_records_aside_does_so_on_the_local_engine_too(tmp_path):
+    app = Application(topics_dir=tmp_path, on_error="dead-letter", loglevel=None)
+    sdf = app.dataframe(app.topic("t")).apply(lambda value: 1 / value)
+
+    run = run_local(sdf, [1, 0, 2])
+
+    assert run == [1.0, 0.5]
+    assert offsets(run) == [1]
+    with pytest.raises(StepError):
+        run_local(sdf, [1, 0, 2], on_error="stop")
+
+
+def test_an_app_that_lets_records_go_does_so_on_the_local_engine_too(tmp_path):
+    app = Application(topics_dir=tmp_path, on_processing_error=lambda *_: True, loglevel=None)
+    sdf = app.dataframe(app.topic("t")).apply(lambda value: 1 / value)
+
+    assert run_local(sdf, [1, 0, 2]) == [1.0, 0.5]
+
+
+def test_types_that_the_app_knows_are_known_on_the_local_engine_too(app):
+    @app.register_type
+    @dataclass
+    class Point:
+        x: int
+
+    def keep(value, state):
+        before = state.get("point")
+        state.set("point", Point(value))
+        return before
+
+    sdf = app.dataframe(app.topic("t")).apply(keep, stateful=True)
+
+    assert run_local(sdf, [("k", 1), ("k", 2)]) == [None, Point(1)]
+
+
+def test_a_window_without_an_output_is_refused():
+    sdf = frame()
+    window = sdf.tumbling_window(1000).count()
+
+    with pytest.raises(PlanError, match=r"test_bad_input\.py:\d+(.|\n)*Fix: .*final\(\)"):
+        run_local(sdf, [1])
+    with pytest.raises(ConfigError, match=r"Fix: .*final\(\)"):
+        run_local(window, [1])
+    window.final()
+    run_local(sdf, [1])
+
+
+def test_a_test_that_asks_for_something_misspelt_is_told(app):
+    run = run_local(
+        app.dataframe(app.topic("t")).apply(count, stateful=True).to_topic(app.topic("totals")),
+        [("ann", 1)],
+    )
+
+    assert run.state("ann") == {"n": 1}
+    assert len(run.topics["totals"]) == 1
+    with pytest.raises(ConfigError, match=r"\['default'\], not 'defalt'(.|\n)*Fix:"):
+        run.state("ann", store="defalt")
+    with pytest.raises(ConfigError, match=r"totals.*not 'total'(.|\n)*Fix:"):
+        run.topics["total"]
+
+
+def test_a_topic_chosen_by_a_function_may_have_any_name(app):
+    odd, even = app.topic("odd"), app.topic("even")
+    sdf = app.dataframe(app.topic("t"))
+
+    run = run_local(sdf.to_topic(lambda v, *_: odd if v % 2 else even), [1, 3])
+
+    assert (len(run.topics["odd"]), len(run.topics["even"])) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (
+            frame().stateful_map("sum", lambda key, value, state: 5),
+            r"\(output, new state\), got 5(.|\n)*Fix: return output, state",
+        ),
+        (frame().apply(lambda value: 5, expand=True), r"got 5(.|\n)*Fix: return a list"),
+        (
+            frame().watermark(0, on=lambda value: "2024-01-01T10:00:00"),
+            r"got '2024(.|\n)*Fix: datetime\.fromisoformat",
+        ),
+        (
+            frame().apply(lambda value, state: state.set("c", Counter()), stateful=True),
+            r"Counter(.|\n)*Fix: convert it first, with dict\(value\)",
+        ),
+    ],
+)
+def test_what_a_function_gives_wrongly_is_told_with_one_fix(program, text):
+    with pytest.raises(StepError, match=text) as caught:
+        run_local(program, [("k", 1)])
+
+    assert str(caught.value).count("Fix: ") == 1
+
+
+def test_records_that_are_no_records_are_refused():
+    with pytest.raises(ConfigError, match="got 5(.|\n)*Fix:"):
+        run_local(frame(), 5)
+
+
+def test_a_timer_function_with_other_parameters_is_told_its_own():
+    with pytest.raises(ConfigError, match=r"Fix: def function\(key, state, timer\)"):
+        frame().apply(count, stateful=True, on_timer=lambda key, state: 1)

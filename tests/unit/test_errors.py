@@ -36,7 +36,7 @@ def test_an_error_of_a_step_names_step_place_and_record():
     assert "KeyError: 'missing'" in text
     assert "Fix:" in text
     assert 'raise KeyError("missing")' in text
-    assert "Nothing of this batch was committed" in text
+    assert "nothing of the batch was committed" in text
 
 
 def test_the_traceback_has_the_users_lines_and_none_of_ours():
@@ -110,3 +110,29 @@ def test_values_in_texts_are_cut():
     assert shown("short") == "'short'"
     assert len(shown("x" * 1000)) == 80
     assert len(shown("x" * 1000, 30)) == 30
+
+
+def test_the_users_line_is_told_however_deep_the_error_arose():
+    def keep(value, state):
+        state.set("x", {"a": {"b": [{"c": [[[object()]]]}]}})  # this line
+
+    with pytest.raises(StepError) as caught:
+        run_local(frame().apply(keep, stateful=True), [("k", 1)])
+
+    told = caught.value.failure.traceback
+    assert "# this line" in told
+    assert "codec.py" not in told
+
+
+def test_the_users_own_chain_of_errors_is_told():
+    def fail(value):
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise RuntimeError("outer") from error
+
+    with pytest.raises(StepError) as caught:
+        run_local(frame().apply(fail), [1])
+
+    assert "KeyError: 'inner'" in caught.value.failure.traceback
+    assert "direct cause" in caught.value.failure.traceback

@@ -15,6 +15,9 @@ def check_graph(graph: Graph) -> None:
     if not graph.reads():
         msg = "the application has no frame to run.\nFix: make one with app.dataframe(topic)."
         raise PlanError(msg)
+    if unused := [window for window in graph.windows if window is not None]:
+        msg = f"nothing comes out of {unused[0]}.\nFix: end it with .final() or .current()."
+        raise PlanError(msg)
     owners: dict[tuple[Step, str], Step] = {}
     scopes = scopes_of(graph)
     for step in graph.steps:

@@ -363,7 +363,7 @@ def _filter(step: Map, call: Call, give: Push, origin: Origin) -> Push:
 def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     def expand(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            results = iter(call(value, key, timestamp, headers))
+            results = _items(call(value, key, timestamp, headers))
         except Exception as error:
             raise StepFailure(step, error) from error
         before = origin.path
@@ -381,6 +381,13 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         origin.path = before
 
     return expand
+
+
+def _items(results: Any) -> Iterator[Any]:
+    if not isinstance(results, Iterable):
+        msg = f"with expand=True the function must return several values, got {shown(results)}."
+        raise MillpondError(msg + "\nFix: return a list of them.")
+    return iter(results)
 
 
 def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
@@ -428,7 +435,8 @@ def _fold(step: Fold, state: State, codec: Codec, give: Push) -> Push:
     def fold(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             before = state.get("", missing)
-            output, after = function(key, value, start() if before is missing else before)
+            result = function(key, value, start() if before is missing else before)
+            output, after = result if type(result) is tuple else _pair(result)
             if after is None:
                 state.delete("")
             else:
@@ -438,6 +446,19 @@ def _fold(step: Fold, state: State, codec: Codec, give: Push) -> Push:
         give(output, key, timestamp, headers)
 
     return fold
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    """Return what a fold gave, if it is an output and a state."""
+    try:
+        output, after = result
+    except (TypeError, ValueError):
+        msg = (
+            f"the function must return (output, new state), got {shown(result)}.\n"
+            "Fix: return output, state."
+        )
+        raise MillpondError(msg) from None
+    return output, after
 
 
 def _key_by(step: KeyBy, give: Push) -> Push:

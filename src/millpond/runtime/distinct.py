@@ -18,7 +18,7 @@ def distinct(step: Distinct, state: State, codec: Codec, give: Push) -> Push:
 
     def keep_first(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            name = codec.encode(value if on is None else on(value))
+            name = codec.encode_equal(value if on is None else on(value))
             is_new = not state.exists(name)
             if is_new:
                 state.set(name, True)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.callsite import PACKAGE
 from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.errors import Failure, FutureTimestampError, RegistryError, shown
+from millpond.errors import Failure, FutureTimestampError, MillpondError, RegistryError, shown
 from millpond.record import NOWHERE, MessageContext, Origin
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.compose import Finisher
@@ -27,6 +28,10 @@ from millpond.state.view import KeyScope
 from millpond.steps.kinds import Read
 
 __all__ = ["DeadLetters", "Failures", "Fatal"]
+
+
+# Frames of a user's functions that are told of at most.
+_FRAMES = 20
 
 
 class Fatal(Exception):
@@ -249,7 +254,7 @@ def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
         offset=context.offset,
         key=shown(key),
         error=_error_text(error),
-        traceback="".join(_users_part(traceback.format_exception(error, limit=-8))),
+        traceback=_users_part(error),
         exception=pickled,
     )
 
@@ -261,10 +266,21 @@ def _error_text(error: Exception) -> str:
         return type(error).__name__
 
 
-def _users_part(frames: list[str]) -> list[str]:
-    """Leave out the lines of a traceback that lie inside this package."""
-    inside = "/millpond/runtime/"
-    return [frame for frame in frames if inside not in frame.split("\n", 1)[0]]
+def _users_part(error: BaseException) -> str:
+    """Return a traceback without what lies inside this package; "" where nothing is left."""
+    told = traceback.TracebackException.from_exception(error)
+    has_frames = False
+    part: traceback.TracebackException | None = told
+    while part is not None:
+        frames = [f for f in part.stack if not f.filename.startswith(PACKAGE)][-_FRAMES:]
+        part.stack = traceback.StackSummary.from_list(frames)
+        has_frames = has_frames or bool(frames)
+        part = part.__cause__ or part.__context__
+    if not has_frames:
+        return ""
+    if isinstance(error, MillpondError):  # its text is told already, and has all there is to say
+        return "".join(["Traceback (most recent call last):\n", *told.stack.format()])
+    return "".join(told.format())
 
 
 def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:

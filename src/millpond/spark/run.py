@@ -43,7 +43,7 @@ from millpond.runtime.stage import Settings
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
 from millpond.spark.session import open_session
-from millpond.spark.ship import send_package, send_users_modules
+from millpond.spark.ship import check_functions, send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
@@ -109,7 +109,11 @@ class SparkRun:
     def run(self) -> list[Any]:
         """Run to the end and return what came out."""
         config = self._program.config
-        self._program.broker.connect()  # before Spark is started: most often this is quicker
+        # What cannot work is said before Spark is started: that takes seconds.
+        send_users_modules(step.call_site.path for step in self._program.graph.steps)
+        check_functions(self._plan.children, [config.on_processing_error, self._program.codec])
+        self._directory.check(self._plan)
+        self._program.broker.connect()
         with Meter(config.consumer_group, self._known_keys()) as self._meter, ExitStack() as stack:
             session = open_session(
                 config.master, config.spark, config.spark_config, config.consumer_group
@@ -131,7 +135,6 @@ class SparkRun:
         self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, int(asked))
         session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
         send_package(session)
-        send_users_modules(step.call_site.path for step in self._program.graph.steps)
         self._prepare_sources()
         self._prepare_clock()
 
@@ -201,6 +204,9 @@ class SparkRun:
         self._feeder.start()
         # A first piece of a list is ready when the query looks; a drain wants all of it.
         self._feeder.join(None if self._limits.drain else 0.3)
+        for name, fed in self._spools.items():
+            if fed.is_done and 0 < fed.taken <= self._position(name):
+                logger.info("source %s: earlier runs have read all its %d items", name, fed.taken)
 
     def _topic_reader(self, topic: Topic) -> Any:
         broker, known = self._program.broker, self._manifest.topic_ids
@@ -216,6 +222,12 @@ class SparkRun:
                 # Written down once: "latest" at a replay of the first batch is another place.
                 is_list = name in self._spools
                 starts[name] = {"0": 0} if is_list else reader.initial(config.auto_offset_reset)
+                if sum(starts[name].values()) and config.auto_offset_reset == "latest":
+                    logger.info(
+                        "%s is new to this group and is read from its end on: what is in it "
+                        '(to offset %s) is left out; auto_offset_reset="earliest" reads it',
+                        *(name, sum(starts[name].values())),
+                    )
         self._directory.save(self._manifest)
         return ReaderSettings(
             readers=self._readers,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import queue
 import re
 import shlex
 import shutil
@@ -82,6 +83,11 @@ _NOISE = re.compile(
 _DYING = re.compile(
     r"BrokenPipeError|ConnectionResetError|EOFError|.*CANNOT_OPEN_SOCKET|KeyboardInterrupt"
 )
+
+
+# What stands between two tracebacks of one error, and the seconds in which it comes.
+_CHAIN = ("During handling of the above", "The above exception was", "Traceback (most recent")
+_MOMENT = 0.3
 
 
 def open_session(
@@ -196,16 +202,41 @@ class _QuietGateway:
 
 
 def _pass_on(pipe: Any) -> None:
+    """Write on what the JVM and its workers say, without noise and dying workers' tracebacks."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in pipe:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
     held: list[str] = []
-    for line in pipe:
-        text = line.decode("utf-8", "replace")
-        if text.startswith("Traceback (most recent call last)"):
-            held = [text]
-        elif held:
+    while True:
+        try:
+            # A traceback may have another one behind it; whether it has is known in a moment.
+            line = lines.get(timeout=_MOMENT if held else None)
+        except queue.Empty:
+            line = b""
+        text = "" if line is None else line.decode("utf-8", "replace")
+        if held and (not text or not _goes_on(held, text)):
+            _write(held)
+            held = []
+        if line is None:
+            return
+        if held or text.startswith("Traceback (most recent call last)"):
             held.append(text)
-            if not text.startswith(" "):
-                if not _DYING.match(text):
-                    sys.stderr.write("".join(held))
-                held = []
-        elif not _NOISE.search(text):
+        elif text and not _NOISE.search(text):
             sys.stderr.write(text)
+
+
+def _goes_on(held: list[str], text: str) -> bool:
+    """Tell whether a line belongs to the tracebacks held."""
+    is_inside = held[-1].startswith((" ", "Traceback"))
+    return is_inside or text.startswith(_CHAIN) or not text.strip() or held[-1].startswith(_CHAIN)
+
+
+def _write(held: list[str]) -> None:
+    last = [line for line in held if line.strip()][-1]
+    if not _DYING.match(last):
+        sys.stderr.write("".join(held))

@@ -13,14 +13,50 @@ import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 from pyspark import cloudpickle as spark_cloudpickle
 from pyspark.sql import SparkSession
 
-__all__ = ["send_package", "send_users_modules"]
+from millpond.errors import ConfigError
+from millpond.steps.kinds import Step
+
+__all__ = ["check_functions", "send_package", "send_users_modules"]
 
 _INSTALLED = ("site-packages", "dist-packages")
+
+
+def check_functions(steps: Iterable[Step], others: Iterable[Any]) -> None:
+    """Refuse functions that cannot be sent to workers.
+
+    Args:
+        steps: The steps of the program; each can be sent if those before it can.
+        others: What else is sent.
+
+    Raises:
+        ConfigError: with the step and its place.
+    """
+    whole = list(steps)
+    try:
+        cloudpickle.dumps((whole, list(others)))
+    except Exception as error:
+        step = next((step for step in whole if not _can_be_sent(step)), None)
+        where = f"{step.verb} ({step.call_site})" if step else "a function of the application"
+        msg = (
+            f"{where} cannot be sent to the workers: {str(error) or type(error).__name__}\n"
+            "Fix: make connections, locks and clients inside the function, or in a module of "
+            "their own on first use; take plain values from outside, not the application."
+        )
+        raise ConfigError(msg) from error
+
+
+def _can_be_sent(step: Step) -> bool:
+    try:
+        cloudpickle.dumps(step)
+    except Exception:
+        return False
+    return True
 
 
 def send_users_modules(program_files: Iterable[str]) -> None:

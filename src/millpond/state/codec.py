@@ -126,6 +126,10 @@ class Codec:
             )
             raise ValueTypeError(msg) from None
 
+    def encode_equal(self, value: Any) -> bytes:
+        """Return the same bytes for plain values that are equal: 1 and 1.0, dicts in any order."""
+        return self.encode(_as_equals(value))
+
     def decode(self, data: bytes | memoryview) -> Any:
         """Return a fresh value from its bytes."""
         return self._decode(data)
@@ -209,6 +213,19 @@ class Codec:
         return value
 
 
+def _as_equals(value: Any) -> Any:
+    """Return the one of all values that are equal to this one which stands for them."""
+    kind = type(value)
+    if kind is bool or (kind is float and value.is_integer()):
+        return int(value)
+    if kind is dict:
+        pairs = [(_as_equals(key), _as_equals(item)) for key, item in value.items()]
+        return dict(sorted(pairs, key=lambda pair: (str(type(pair[0])), repr(pair[0]))))
+    if kind in (list, tuple):
+        return kind(map(_as_equals, value))
+    return value
+
+
 def _struct(kind: Any, content: dict[str, Any]) -> Any:
     value = kind(**content)
     if hasattr(kind, "__post_init__"):  # it may have computed: the fields are put back
@@ -227,6 +244,8 @@ def _refusal(value: Any, kind: type) -> ValueTypeError:
         hint = f"call app.register_type({kind.__name__}) before running"
     elif kind.__module__.partition(".")[0] == "numpy" and hasattr(value, "item"):
         hint = "convert it first, for example with value.item() or value.tolist()"
+    elif base := next((b for b in (dict, list, tuple, set, str, int) if issubclass(kind, b)), None):
+        hint = f"convert it first, with {base.__name__}(value)"
     return ValueTypeError(
         f"state cannot keep a value of type {kind.__module__}.{kind.__qualname__}: "
         f"{shown(value)}.\nIt keeps {SUPPORTED}.\nFix: {hint}."

@@ -17,12 +17,25 @@ class Graph:
         self.sources: dict[str, Any] = {}
         """Settings of each source by name."""
         self.sinks: list[Any] = []
+        self.options: dict[str, Any] = {}
+        """What the application says about errors and types; the local engine goes by it too."""
+        self.windows: list[str | None] = []
+        """What each window is and where; None once it has an output."""
         self._expressions: set[Step] = set()
 
     def add(self, step: Step) -> Step:
         """Add a step whose parents are here already."""
         self.steps.append(step)
         return step
+
+    def open_window(self, what: str) -> int:
+        """Note a window that has no output yet."""
+        self.windows.append(what)
+        return len(self.windows) - 1
+
+    def close_window(self, number: int) -> None:
+        """Note that a window has an output."""
+        self.windows[number] = None
 
     def use_as_expression(self, steps: list[Step]) -> None:
         """Note steps that became part of another one; they run by themselves only if continued."""
@@ -38,6 +51,7 @@ class Graph:
                 continued.update(step.parents)
         graph = Graph()
         graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
+        graph.options, graph.windows = self.options, self.windows
         return graph
 
     def children(self) -> dict[Step, list[Step]]:

@@ -358,3 +358,39 @@ def test_bytes_of_a_newer_kind_are_refused():
 
     with pytest.raises(ValueTypeError, match="kind 99(.|\n)*Fix:"):
         codec.decode(data)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(
+            st.text(max_size=2) | st.integers(0, 3) | st.booleans(), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def turned(value, numbers):
+    """A value that is equal, but made otherwise."""
+    if type(value) is dict:
+        pairs = [(turned(k, numbers), turned(v, numbers)) for k, v in value.items()]
+        numbers.shuffle(pairs)
+        return dict(pairs)
+    if type(value) in (list, tuple):
+        return type(value)(turned(item, numbers) for item in value)
+    if type(value) is int and float(min(max(value, -(2**60)), 2**60)) == value:
+        return numbers.choice([value, float(value)])
+    return value
+
+
+@given(plain, plain, st.randoms(use_true_random=False))
+def test_equal_values_have_the_same_bytes_where_that_is_asked_for(value, other, numbers):
+    codec = Codec()
+    again = turned(value, numbers)
+    assert again == value
+
+    assert codec.encode_equal(again) == codec.encode_equal(value)
+    assert (codec.encode_equal(other) == codec.encode_equal(value)) == (other == value)

@@ -264,8 +264,8 @@ class Connection:
             )
         if code in _UNREACHABLE:
             return (
-                f"(broker {address}).\nFix: is the address right, does a broker listen there, and "
-                "can its advertised address be reached from here?"
+                f"(broker {address}).\nFix: is the address right (host:port), does a broker listen "
+                "there, and can its advertised address be reached from here?"
             )
         return f"(broker {address}).\nFix: see the broker's log; the error is its own."
 
