@@ -30,4 +30,4 @@ sdf = app.dataframe(app.topic(topic, value_deserializer="json"))
 sdf.apply(count, stateful=True).to_topic(app.topic(out, value_serializer="json"))
 
 if __name__ == "__main__":
-    app.run(timeout=float(seconds))
+    app.run(timeout=float(seconds), collect=False)

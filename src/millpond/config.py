@@ -14,7 +14,7 @@ __all__ = ["Config"]
 
 # Records a batch reads at most where the user sets no limit: it bounds memory, and at the speed
 # of two cores it is a batch of a few seconds.
-DEFAULT_BATCH = 500_000
+DEFAULT_BATCH = 1_000_000
 
 # Upper bound of parallelism, fixed when state is born.
 DEFAULT_GROUPS = 128
