@@ -85,8 +85,10 @@ _DYING = re.compile(
 )
 
 
+_TRACEBACK = "Traceback (most recent call last)"
+
 # What stands between two tracebacks of one error, and the seconds in which it comes.
-_CHAIN = ("During handling of the above", "The above exception was", "Traceback (most recent")
+_CHAIN = ("During handling of the above", "The above exception was")
 _MOMENT = 0.3
 
 
@@ -224,7 +226,7 @@ def _pass_on(pipe: Any) -> None:
             held = []
         if line is None:
             return
-        if held or text.startswith("Traceback (most recent call last)"):
+        if held or text.startswith(_TRACEBACK):
             held.append(text)
         elif text and not _NOISE.search(text):
             sys.stderr.write(text)
@@ -232,11 +234,16 @@ def _pass_on(pipe: Any) -> None:
 
 def _goes_on(held: list[str], text: str) -> bool:
     """Tell whether a line belongs to the tracebacks held."""
-    is_inside = held[-1].startswith((" ", "Traceback"))
-    return is_inside or text.startswith(_CHAIN) or not text.strip() or held[-1].startswith(_CHAIN)
+    if text.startswith(_TRACEBACK):
+        return _last(held).startswith(_CHAIN)
+    is_inside = held[-1].startswith((" ", _TRACEBACK))
+    return is_inside or not text.strip() or text.startswith(_CHAIN)
+
+
+def _last(held: list[str]) -> str:
+    return [line for line in held if line.strip()][-1]
 
 
 def _write(held: list[str]) -> None:
-    last = [line for line in held if line.strip()][-1]
-    if not _DYING.match(last):
+    if not _DYING.match(_last(held)):
         sys.stderr.write("".join(held))
