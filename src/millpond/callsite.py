@@ -5,6 +5,7 @@ Takes nothing but the stack; gives a `CallSite` (file and line) and readable nam
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 __all__ = ["PACKAGE", "CallSite", "function_name", "here"]
 
-PACKAGE = str(Path(__file__).parent)
+PACKAGE = str(Path(__file__).parent) + os.sep
 
 
 @dataclass(frozen=True, slots=True)

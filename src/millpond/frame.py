@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from millpond.aggregations import Aggregation, as_aggregation
@@ -401,7 +400,7 @@ class StreamingDataFrame:
         per_key: bool = False,
         name: str = "drop_duplicates",
     ) -> StreamingDataFrame:
-        """Keep the first of records that are the same, as `==` says.
+        """Keep the first of records that are the same: 1 and 1.0 are, and dicts in any order.
 
         Args:
             on: A field, a list of fields, or a function of the value that says what is the
@@ -489,9 +488,7 @@ class StreamingDataFrame:
             if function is not None and not callable(function):
                 msg = f"{word} must be a function, got {shown(function)} ({here()})."
                 raise ConfigError(msg + "\nFix: pass the function itself.")
-        number = self._graph.open_window(f"{kind} ({here()})")
-        close = partial(self._graph.close_window, number)
-        return WindowDefinition(kind, name, callbacks, self._head, self._then, close)
+        return WindowDefinition(kind, name, callbacks, self._head, self._then, self._graph)
 
     # --- fields -----------------------------------------------------------------------------
 

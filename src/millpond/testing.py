@@ -57,6 +57,9 @@ __all__ = [
 ]
 
 
+_AS_THE_APP: Any = object()
+
+
 class ManualClock:
     """A clock that moves when told to: what a record without a timestamp gets.
 
@@ -128,7 +131,7 @@ class LocalEngine:
         *,
         groups: int = 8,
         on_error: Literal["stop", "dead-letter"] | None = None,
-        on_processing_error: Callable[..., bool] | None = None,
+        on_processing_error: Callable[..., bool] | None = _AS_THE_APP,
         codec: Codec | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
@@ -141,11 +144,13 @@ class LocalEngine:
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._groups = groups
         options = self._graph.options
+        if on_processing_error is _AS_THE_APP:
+            on_processing_error = options.get("on_processing_error")
         self._settings = Settings(
             groups,
             codec or options.get("codec") or Codec(),
             on_error or options.get("on_error", "stop"),
-            on_processing_error or options.get("on_processing_error"),
+            on_processing_error,
         )
         self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
         self.printed: list[Any] = []

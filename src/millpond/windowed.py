@@ -23,6 +23,7 @@ from millpond.aggregations import (
 )
 from millpond.callsite import here
 from millpond.errors import ConfigError, shown
+from millpond.steps.graph import Graph
 from millpond.steps.kinds import Late, Step, Window
 from millpond.windows import Closing, Counted, TimeWindow, WindowKind
 
@@ -53,10 +54,9 @@ class WindowDefinition:
         callbacks: Callbacks,
         head: Step,
         then: Callable[[Step], StreamingDataFrame],
-        close: Callable[[], None],
+        graph: Graph,
     ) -> None:
-        self._close = close
-        """Called when there is something that comes out."""
+        self._graph = graph
         self._kind = kind
         self._name = name
         self._callbacks = callbacks
@@ -136,6 +136,7 @@ class WindowedFrame:
         self._store = store
         self._is_single = is_single
         self._step: Window | None = None
+        self._number = definition._graph.open_window(f"{definition._kind} ({here()})")
 
     def final(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
         """Give each window's result once, when it closes.
@@ -193,5 +194,5 @@ class WindowedFrame:
             before_update=callbacks.before_update,
             after_update=callbacks.after_update,
         )
-        self._definition._close()
+        self._definition._graph.close_window(self._number)
         return self._definition._then(self._step)

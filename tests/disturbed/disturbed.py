@@ -29,6 +29,9 @@ PROGRAM = Path(__file__).parent / "programs" / "payments.py"
 KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
 RECORDS, KEYS = 24_000 if KILLS < 5 else 200_000, 2_000
 
+# Seconds after which a program hangs.
+_LONGEST = 900
+
 # Some minutes ago, at the edge of a window: a broker may forget records that are older.
 BASE = (int(time.time() * 1000) // 10_000 - 100) * 10_000
 
@@ -78,7 +81,7 @@ class Run:
             process.wait()
 
     def ended_well(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.wait() == 0, self._errors.read_text()
+        assert process.wait(_LONGEST) == 0, self._errors.read_text()
 
     def undisturbed(self) -> Run:
         """Run to the end, and return the run."""
@@ -117,7 +120,7 @@ class Run:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
                         done += 1
-                if process.wait() != -signal.SIGKILL:
+                if process.wait(_LONGEST) != -signal.SIGKILL:
                     self.ended_well(process)
                     return done
 

@@ -88,6 +88,20 @@ def test_any_range_is_read_again_the_same(broker):
         assert values(reader, "0", 19, 20) == [(19, b"38")]
 
 
+def test_the_size_of_records_may_be_asked_for_while_the_broker_is_away(tmp_path):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        topic = new_topic(broker)
+        produce(broker, topic, b"x" * 100)
+        reader = reader_of(broker, topic)
+        assert reader.record_bytes("0", 0) == 100
+        reader._sizes["0"] = (-1000.0, 100)  # long ago
+        broker.kill()
+
+        assert reader.record_bytes("0", 0) == 100
+
+
 def test_small_ranges_are_fetched_together_and_each_is_whole(broker, monkeypatch):
     topic, count = new_topic(broker, 16), 16 * 5
     for number in range(count):
@@ -104,6 +118,26 @@ def test_small_ranges_are_fetched_together_and_each_is_whole(broker, monkeypatch
         assert values(reader, partition, start, end) == expected
     assert len(made) == 1
     assert values(reader, "0", 1, 2) == [(1, b"16")]  # what was not announced is read as ever
+
+
+def test_a_silent_partition_is_given_up_however_lively_its_neighbour(broker):
+    topic, stop = new_topic(broker, 2), threading.Event()
+    reader = KafkaReader(connect(broker, patience=2.0), topic, "")
+
+    def feed():
+        while not stop.is_set():
+            produce(broker, topic, {"value": b"x", "partition": 0})
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        began = time.monotonic()
+        with pytest.raises(BrokerError, match="partition 1 .*gave nothing from offset 0"):
+            reader.fetch([("0", 0, 5), ("1", 0, 5)])
+        assert time.monotonic() - began < 15
+    finally:
+        stop.set()
+        feeder.join()
 
 
 def test_ranges_without_records_are_fetched_together_too(broker):

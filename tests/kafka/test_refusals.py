@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from kit import admin_of, connect, new_name, new_topic
+from kit import admin_of, new_name, new_topic
 
 import millpond as mp
 from millpond.errors import BrokerError, TopicError
@@ -175,7 +175,7 @@ def test_a_fatal_error_that_the_client_lost_is_told_from_its_log(guarded):
     with pytest.raises(BrokerError):
         producer.flush()
 
-    lost = connect(guarded).raised(SystemError("returned NULL without setting an exception"))
+    lost = producer._connection.raised(SystemError("returned NULL without setting an exception"))
 
     assert lost.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     assert lost.args[0].str().startswith("Broker: Cluster authorization failed")

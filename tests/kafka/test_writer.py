@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from kit import committed, connect, new_name, new_topic, wait_for
 
 import millpond as mp
@@ -13,6 +16,8 @@ from millpond.connectors.headers import encode_headers
 from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.clients import KafkaConsumer
 from millpond.connectors.kafka.connection import Connection
+from millpond.connectors.kafka.sender import Sender
+from millpond.connectors.kafka.writer import KafkaWriter
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime.batch import HEADERS, records_schema
 
@@ -158,6 +163,74 @@ def test_a_batch_that_was_paused_for_too_long_is_written_again(broker, monkeypat
 
     assert not pauses
     assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_who_is_fenced_while_the_broker_goes_waits_for_it(tmp_path, monkeypatch):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        out, group = new_topic(broker), new_name("group")
+        writer = writer_of(broker, group)
+        send, fences = writer._send_as_one, [True]
+
+        def send_fenced(parts, batch_id):
+            if fences:
+                fences.clear()
+                broker.kill()
+                threading.Timer(10, broker.start).start()
+                raise KafkaException(KafkaError(KafkaError._FENCED))
+            send(parts, batch_id)
+
+        monkeypatch.setattr(writer, "_send_as_one", send_fenced)
+
+        write(writer, out, 0, (b"a", b"1"))
+
+        assert seen(broker, out) == [(b"a", b"1")]
+
+
+def test_who_takes_over_does_so_though_the_other_one_is_quicker(broker, monkeypatch):
+    out, group = new_topic(broker), new_name("group")
+    old = writer_of(broker, group)
+    write(old, out, 0, (b"a", b"1"))
+    told, pauses = KafkaWriter._told, [1]
+
+    def told_slowly(self):
+        if self is not old and pauses:
+            pauses.clear()
+            write(old, out, 1, (b"a", b"2"))  # fenced already, and back again
+        return told(self)
+
+    monkeypatch.setattr(KafkaWriter, "_told", told_slowly)
+
+    new = writer_of(broker, group)
+
+    with pytest.raises(BrokerError, match="taken over"):
+        write(old, out, 2, (b"a", b"zombie"))
+    write(new, out, 2, (b"a", b"3"))
+    assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
+
+
+def test_a_writer_that_cannot_be_made_leaves_nothing_behind(broker):
+    def threads():
+        return [t for t in threading.enumerate() if t.name == "millpond-offsets"]
+
+    before = len(threads())
+    slow = Connection(
+        mp.ConnectionConfig(broker.address), {}, {"transaction.timeout.ms": 2**31 - 1}
+    )
+    with pytest.raises(BrokerError):
+        writer_of(broker, new_name("group"), connection=slow)
+
+    assert len(threads()) == before
+
+
+def test_a_sender_that_is_let_go_is_gone_at_once(broker):
+    sender = Sender(connect(broker))
+    gone = weakref.ref(sender)
+
+    del sender
+
+    assert gone() is None
 
 
 def test_offsets_of_the_group_are_not_waited_for(tmp_path):

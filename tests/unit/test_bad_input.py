@@ -1,13 +1,14 @@
 """Input that is too large, empty, odd or wrong: it works, or the error says what to do."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 
 from millpond import Application
-from millpond.errors import ConfigError, MillpondError, PlanError, StepError
+from millpond.errors import ConfigError, MillpondError, StepError
 from millpond.testing import ListSource, frame, run_local
 
 
@@ -397,6 +398,8 @@ def test_an_app_that_lets_records_go_does_so_on_the_local_engine_too(tmp_path):
     sdf = app.dataframe(app.topic("t")).apply(lambda value: 1 / value)
 
     assert run_local(sdf, [1, 0, 2]) == [1.0, 0.5]
+    with pytest.raises(StepError):
+        run_local(sdf, [1, 0, 2], on_processing_error=None)
 
 
 def test_types_that_the_app_knows_are_known_on_the_local_engine_too(app):
@@ -415,16 +418,30 @@ def test_types_that_the_app_knows_are_known_on_the_local_engine_too(app):
     assert run_local(sdf, [("k", 1), ("k", 2)]) == [None, Point(1)]
 
 
-def test_a_window_without_an_output_is_refused():
+def test_a_window_without_an_output_is_told_of(caplog):
     sdf = frame()
     window = sdf.tumbling_window(1000).count()
 
-    with pytest.raises(PlanError, match=r"test_bad_input\.py:\d+(.|\n)*Fix: .*final\(\)"):
-        run_local(sdf, [1])
+    assert run_local(sdf, [1]) == [1]
+    (told,) = caplog.messages
+    assert re.search(r"nothing comes out of .*\(test_bad_input\.py:\d+\).*final\(\)", told)
     with pytest.raises(ConfigError, match=r"Fix: .*final\(\)"):
         run_local(window, [1])
+
+    caplog.clear()
     window.final()
     run_local(sdf, [1])
+    assert caplog.messages == []
+
+
+def test_a_window_that_was_refused_is_forgotten(caplog):
+    sdf = frame()
+    with pytest.raises(ConfigError):
+        sdf.tumbling_window(1000).agg()
+
+    run_local(sdf, [1])
+
+    assert caplog.messages == []
 
 
 def test_a_test_that_asks_for_something_misspelt_is_told(app):

@@ -1,9 +1,12 @@
 import inspect
+import os
 import pickle
 
 import pytest
 
-from millpond import errors
+from millpond import Application, errors
+from millpond.callsite import PACKAGE
+from millpond.connectors.serde import JSONDeserializer
 from millpond.errors import ConfigError, Failure, MillpondError, StepError, ValueTypeError, shown
 from millpond.testing import frame, run_local
 
@@ -136,3 +139,37 @@ def test_the_users_own_chain_of_errors_is_told():
 
     assert "KeyError: 'inner'" in caught.value.failure.traceback
     assert "direct cause" in caught.value.failure.traceback
+
+
+def test_a_deserializer_that_fails_is_told_once_with_its_line():
+    def read(data):
+        raise ValueError("odd")  # this line
+
+    app = Application(loglevel=None)
+    sdf = app.dataframe(app.topic("t", value_deserializer=read))
+
+    with pytest.raises(StepError) as caught:
+        run_local(sdf, [b"x"])
+
+    told = caught.value.failure.traceback
+    assert told.count("# this line") == 1
+    assert told.count("ValueError: odd") == 1
+
+
+def test_a_users_error_below_one_of_ours_is_told_with_its_line():
+    def read(text):
+        raise RuntimeError("odd")  # this line
+
+    app = Application(loglevel=None)
+    sdf = app.dataframe(app.topic("t", value_deserializer=JSONDeserializer(loads=read)))
+
+    with pytest.raises(StepError) as caught:
+        run_local(sdf, [b"{}"])
+
+    told = caught.value.failure.traceback
+    assert "# this line" in told
+    assert "RuntimeError: odd" in told
+
+
+def test_a_package_whose_name_begins_like_ours_is_the_users():
+    assert PACKAGE.endswith("millpond" + os.sep)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from millpond.errors import PlanError
 from millpond.plan.cut import scopes_of
 from millpond.steps.graph import Graph
@@ -9,15 +11,16 @@ from millpond.steps.kinds import Map, Step, UpdateState
 
 __all__ = ["check_graph"]
 
+logger = logging.getLogger("millpond")
+
 
 def check_graph(graph: Graph) -> None:
     """Raise `PlanError` where the steps, taken together, make no sense."""
     if not graph.reads():
         msg = "the application has no frame to run.\nFix: make one with app.dataframe(topic)."
         raise PlanError(msg)
-    if unused := [window for window in graph.windows if window is not None]:
-        msg = f"nothing comes out of {unused[0]}.\nFix: end it with .final() or .current()."
-        raise PlanError(msg)
+    for window in filter(None, graph.windows):
+        logger.warning("nothing comes out of %s: it ends with .final() or .current()", window)
     owners: dict[tuple[Step, str], Step] = {}
     scopes = scopes_of(graph)
     for step in graph.steps:

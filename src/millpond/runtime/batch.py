@@ -47,7 +47,7 @@ class Row(NamedTuple):
     scope: str
     grp: int
     kind: int
-    payload: bytes
+    payload: bytes | pa.Buffer
     clock: bytes = b""
 
 

@@ -269,18 +269,28 @@ def _error_text(error: Exception) -> str:
 def _users_part(error: BaseException) -> str:
     """Return a traceback without what lies inside this package; "" where nothing is left."""
     told = traceback.TracebackException.from_exception(error)
-    has_frames = False
-    part: traceback.TracebackException | None = told
-    while part is not None:
-        frames = [f for f in part.stack if not f.filename.startswith(PACKAGE)][-_FRAMES:]
-        part.stack = traceback.StackSummary.from_list(frames)
-        has_frames = has_frames or bool(frames)
-        part = part.__cause__ or part.__context__
-    if not has_frames:
+    left = _without_ours(told)
+    if left is None:
         return ""
-    if isinstance(error, MillpondError):  # its text is told already, and has all there is to say
-        return "".join(["Traceback (most recent call last):\n", *told.stack.format()])
-    return "".join(told.format())
+    if left is told and isinstance(error, MillpondError) and left.__cause__ is None:
+        # Its text is told already, and has all there is to say.
+        return "".join(["Traceback (most recent call last):\n", *left.stack.format()])
+    return "".join(left.format())
+
+
+def _without_ours(part: traceback.TracebackException) -> traceback.TracebackException | None:
+    """Return a chain of tracebacks without our own frames, nor errors that have no others."""
+    below = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
+    inner = None if below is None else _without_ours(below)
+    frames = [f for f in part.stack if not f.filename.startswith(PACKAGE)][-_FRAMES:]
+    if not frames:
+        return inner
+    if inner and list(inner.format_exception_only()) == list(part.format_exception_only()):
+        inner = None  # the same error, met a second time
+    part.stack = traceback.StackSummary.from_list(frames)
+    part.__cause__ = inner if part.__cause__ else None
+    part.__context__ = inner
+    return part
 
 
 def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:

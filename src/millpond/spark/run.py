@@ -224,8 +224,8 @@ class SparkRun:
                 starts[name] = {"0": 0} if is_list else reader.initial(config.auto_offset_reset)
                 if sum(starts[name].values()) and config.auto_offset_reset == "latest":
                     logger.info(
-                        "%s is new to this group and is read from its end on: what is in it "
-                        '(to offset %s) is left out; auto_offset_reset="earliest" reads it',
+                        "%s is new to this group and is read from its end on, without the %s "
+                        'records in it; auto_offset_reset="earliest" reads them',
                         *(name, sum(starts[name].values())),
                     )
         self._directory.save(self._manifest)

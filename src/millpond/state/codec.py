@@ -127,7 +127,7 @@ class Codec:
             raise ValueTypeError(msg) from None
 
     def encode_equal(self, value: Any) -> bytes:
-        """Return the same bytes for plain values that are equal: 1 and 1.0, dicts in any order."""
+        """Return the same bytes for 1 and 1.0 and True, and for dicts in any order."""
         return self.encode(_as_equals(value))
 
     def decode(self, data: bytes | memoryview) -> Any:
@@ -214,14 +214,14 @@ class Codec:
 
 
 def _as_equals(value: Any) -> Any:
-    """Return the one of all values that are equal to this one which stands for them."""
+    """Return a value in which numbers and dicts that are equal are written in one way."""
     kind = type(value)
     if kind is bool or (kind is float and value.is_integer()):
         return int(value)
     if kind is dict:
         pairs = [(_as_equals(key), _as_equals(item)) for key, item in value.items()]
         return dict(sorted(pairs, key=lambda pair: (str(type(pair[0])), repr(pair[0]))))
-    if kind in (list, tuple):
+    if kind in (list, tuple, set, frozenset):
         return kind(map(_as_equals, value))
     return value
 

@@ -20,7 +20,7 @@ app = mp.Application(
     state_dir=f"{told.folder}/state",
     topics_dir=f"{told.folder}/topics",
     auto_offset_reset="earliest",
-    max_records_per_batch=3_000,
+    max_records_per_batch=2_000,
     master=told.master,
     loglevel=None,
 )

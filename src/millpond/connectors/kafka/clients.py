@@ -58,9 +58,10 @@ class KafkaProducer:
         pairs = decode_headers(encode_headers(headers))
         try:
             self._sender.put(name, value, key, timestamp, pairs, partition)
-        except KafkaException as error:
-            raise self._connection.error(f"write to topic {name!r}", error) from error
-        self._sender.producer.poll(0)
+            self._sender.producer.poll(0)
+        except (KafkaException, SystemError) as error:
+            raised = self._connection.raised(error)
+            raise self._connection.error(f"write to topic {name!r}", raised) from error
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker has all records.
@@ -72,7 +73,8 @@ class KafkaProducer:
             left = self._sender.producer.flush(-1 if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
             raise self._connection.error("write", self._connection.raised(error)) from error
-        failed, self._sender.failed = self._sender.failed, []
+        failed = list(self._sender.failed)
+        self._sender.failed.clear()
         if failed:
             what = f"write {len(failed)} record(s)"
             raise self._connection.error(what, KafkaException(failed[0]))

@@ -29,6 +29,7 @@ _FIRST_ANSWER, ANSWER = 6.0, 12.0
 
 # librdkafka's own lines: only for who asks for them, with logging.getLogger("millpond.kafka").
 _logger = logging.getLogger("millpond.kafka")
+_logger.addHandler(logging.NullHandler())
 _logger.propagate = False
 
 
@@ -41,9 +42,6 @@ class _LastWords(logging.Handler):
         if record.levelno >= logging.CRITICAL:
             self.text = record.getMessage()
 
-
-_last_words = _LastWords()
-_logger.addHandler(_last_words)
 
 # A leader or coordinator is being chosen: the answer is a moment away.
 _SOON = {
@@ -107,6 +105,10 @@ class Connection:
         self._producer_extra = producer_extra or {}
         self._admin: AdminClient | None = None
         self._heard: deque[KafkaError] = deque(maxlen=100)
+        self._last_words = _LastWords()
+        self._log = logging.Logger(_logger.name)
+        self._log.parent = _logger
+        self._log.addHandler(self._last_words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.config, self._consumer_extra, self._producer_extra)
@@ -164,7 +166,7 @@ class Connection:
     ) -> Any:
         settings = {**usual, **self.config.as_librdkafka_dict(), **extra, **needed}
         try:
-            return kind({**settings, "error_cb": self._heard.append}, logger=_logger)
+            return kind({**settings, "error_cb": self._heard.append}, logger=self._log)
         except KafkaException as error:
             msg = f"librdkafka does not take the settings: {error.args[0].str()}."
             raise ConfigError(msg + "\nFix: see its list of settings, CONFIGURATION.md.") from error
@@ -177,6 +179,7 @@ class Connection:
         Raises:
             BrokerError: it does not.
         """
+        self._heard.clear()
         admin, deadline = self.admin(), time.monotonic() + _FIRST_ANSWER
         answer = admin.describe_cluster(request_timeout=_FIRST_ANSWER)
         while not answer.done() and self._refusal() is None and time.monotonic() < deadline:
@@ -215,7 +218,8 @@ class Connection:
             return error
         if isinstance(error.__cause__, KafkaException):
             return error.__cause__
-        text = _last_words.text.rpartition("Fatal error: ")[2]
+        text = self._last_words.text.rpartition("Fatal error: ")[2]
+        self._last_words.text = ""
         known = (*DENIED, KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
         code = next((c for c in known if KafkaError(c).str() in text), KafkaError._FATAL)
         return KafkaException(KafkaError(code, text or str(error), True))

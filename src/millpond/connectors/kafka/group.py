@@ -50,9 +50,10 @@ class GroupOffsets:
             try:
                 self._consumer.commit(offsets=places, asynchronous=False)
                 has_warned = False
-            except KafkaException as error:
+            except Exception as error:  # whatever it is: nobody waits for this thread
                 if not has_warned:
-                    logger.warning("lag is not up to date: %s", error.args[0].str())
+                    told = error.args[0].str() if isinstance(error, KafkaException) else error
+                    logger.warning("lag is not up to date: %s", told)
                 has_warned = True
                 self._put_back(places)
         self._consumer.close()

@@ -31,7 +31,7 @@ RECORDS = SEGMENT.append(pa.field("offset", pa.int64()))
 _AT_A_TIME, _WAIT = 10_000, 0.5
 
 # Records that are fetched together at most, and held until they are read.
-_TOGETHER = 10_000
+_TOGETHER = 2_000
 
 # Seconds for which the number of partitions, the oldest offsets and a record's size are believed.
 _FRESH = 1.0
@@ -102,8 +102,7 @@ class KafkaReader:
             self._look()
             ends = self._ends()
         except BrokerError as error:
-            is_away = isinstance(error.__cause__, KafkaException) and is_passing(error.__cause__)
-            if not is_away or self._patience.is_over():
+            if not _may_pass(error) or self._patience.is_over():
                 raise
             self.is_away = True
             return begin
@@ -184,23 +183,29 @@ class KafkaReader:
         positions, ends = {p: start for p, start, _ in ranges}, {p: end for p, _, end in ranges}
         consumer.assign([TopicPartition(self.topic, int(p), start) for p, start, _ in ranges])
         try:
-            while any(positions[p] < ends[p] for p in ends):
+            while left := [p for p in ends if positions[p] < ends[p]]:
                 first = consumer.poll(_WAIT)
-                if first is None:
-                    if patience.is_over():
-                        raise self._silent(positions, ends)
-                    continue
                 # Asked for more than there is, `consume` would wait for the rest of it.
-                came = [first, *consumer.consume(_AT_A_TIME, 0)]
-                patience.renew()
+                came = [first, *consumer.consume(_AT_A_TIME, 0)] if first is not None else []
+                before = dict(positions)
                 for p, some in _by_partition(came, positions).items():
                     positions[p] = self._position(some, positions[p], p)
                     if any(map(Message.error, some)) or positions[p] > ends[p]:
                         some = [m for m in some if m.error() is None and m.offset() < ends[p]]
                     if some:
                         yield p, some
+                if any(positions[p] > before[p] for p in left):
+                    patience.renew()
+                elif patience.is_over():
+                    raise self._silent(positions, ends)
+                self._rest(consumer, [p for p in left if positions[p] >= ends[p]])
         finally:
             consumer.close()
+
+    def _rest(self, consumer: Consumer, done: list[str]) -> None:
+        """Let no more be fetched of partitions whose range is read."""
+        if done:
+            consumer.pause([TopicPartition(self.topic, int(p)) for p in done])
 
     def _position(self, some: list[Message], position: int, partition: str) -> int:
         """Return the offset behind what was read."""
@@ -242,8 +247,12 @@ class KafkaReader:
         """Return about how many bytes a record takes from an offset on."""
         told, size = self._sizes.get(partition, (0.0, 0))
         if time.monotonic() - told > 30 * _FRESH:
-            size = self._sampled(partition, offset)
-            self._sizes[partition] = (time.monotonic(), size)
+            try:
+                size = self._sampled(partition, offset)
+                self._sizes[partition] = (time.monotonic(), size)
+            except BrokerError as error:
+                if not _may_pass(error):
+                    raise  # else it is asked again with the next batch
         return size
 
     def _sampled(self, partition: str, offset: int) -> int:
@@ -251,6 +260,10 @@ class KafkaReader:
         end = min(offset + _SAMPLE, self._ends().get(partition, 0))
         _, some = next(self._messages([(partition, offset, end)]), ("", []))
         return sum(len(m.value() or b"") + len(m.key() or b"") for m in some) // max(1, len(some))
+
+
+def _may_pass(error: BrokerError) -> bool:
+    return isinstance(error.__cause__, KafkaException) and is_passing(error.__cause__)
 
 
 def _remade(connection: Connection, topic: str, topic_id: str, skips_lost: bool) -> KafkaReader:

@@ -6,6 +6,7 @@ what did not arrive.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -27,9 +28,8 @@ class Sender:
         """Make the producer; the settings are those of `Connection.producer`."""
         self.failed: list[KafkaError] = []
         """Why records did not arrive."""
-        self.producer = connection.producer(
-            usual or {}, {"on_delivery": self._delivered, **(must or {})}
-        )
+        told = _into(self.failed)  # it does not know the sender, which so goes when it is let go
+        self.producer = connection.producer(usual or {}, {"on_delivery": told, **(must or {})})
 
     def put(
         self,
@@ -51,6 +51,10 @@ class Sender:
             except BufferError:  # more than librdkafka holds at a time
                 self.producer.poll(0.1)
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+
+def _into(failed: list[KafkaError]) -> Callable[[KafkaError | None, Any], None]:
+    def delivered(error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self.failed.append(error)
+            failed.append(error)
+
+    return delivered

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import (
     IsolationLevel,
@@ -104,8 +105,13 @@ def _differences(connection: Connection, topic: Topic, found: Found) -> list[str
     return told + [
         f"{name}={settings[name]}, not {value}"
         for name, value in wanted.extra_config.items()
-        if name in settings and settings[name] != str(value)
+        if name in settings and _plain(settings[name]) != _plain(value)
     ]
+
+
+def _plain(setting: Any) -> set[str]:
+    """Return what a setting says, however it is written: True or true, lists in any order."""
+    return set(str(setting).lower().replace(" ", "").split(","))
 
 
 def _settings(connection: Connection, name: str) -> dict[str, str]:

@@ -45,6 +45,9 @@ _TRANSACTION_MS = 900_000
 # Seconds between two tries to write a batch, and for one try to commit it.
 _PAUSE, _COMMIT = 1.0, 60.0
 
+# Times that a run tries to become the one who writes, against one that does not let go.
+_TRIES = 5
+
 # Offsets at the end of the topic of batches among which the last number is looked for first.
 _LAST = 200
 
@@ -103,9 +106,9 @@ class KafkaWriter:
         self._run = uuid4().hex
         self._last: dict[str, Any] | None = None
         """What is told of the last batch that was written; None: the broker has to be asked."""
-        self._offsets = GroupOffsets(connection, group)
         if batches is not None:
-            connection.ask("take over the consumer group", self._take_over)
+            self._take_over()
+        self._offsets = GroupOffsets(connection, group)
 
     # --- a batch ----------------------------------------------------------------------------
 
@@ -180,18 +183,21 @@ class KafkaWriter:
                 usual["transaction.timeout.ms"] = _TRANSACTION_MS
                 must = {"transactional.id": f"millpond-{self._group}"}
                 sender = Sender(self._connection, usual, must)
-                # Fences whoever had the id before, and ends what he left open.
-                sender.producer.init_transactions(ANSWER)
+                try:
+                    # Fences whoever had the id before, and ends what he left open.
+                    sender.producer.init_transactions(ANSWER)
+                except BaseException:
+                    sender.producer.purge()
+                    raise
                 self._sender = sender
         return self._sender
 
     def _begin_anew(self, error: KafkaException, patience: Patience) -> None:
         """Forget the producer and its transaction, or give up."""
         told: KafkaError = error.args[0]
-        if told.code() in _FENCED:
-            # The broker has the same words for a transaction that was open for too long.
-            self._check_ours()
         may_pass = told.retriable() or told.txn_requires_abort() or is_passing(error)
+        # The broker has the same words for who was replaced and for a transaction that was open
+        # for too long; which it was is found out at the next try.
         may_pass = may_pass or told.code() in _FENCED
         may_pass = may_pass and told.code() not in _LASTING
         if patience.is_over() or not may_pass:
@@ -231,6 +237,21 @@ class KafkaWriter:
         return bool(last == batch_id)
 
     def _take_over(self) -> None:
+        """Become the one who writes; who wrote before may need to be told more than once."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._connection.ask("take over the consumer group", self._leave_name)
+                return
+            except BrokerError as error:
+                cause = error.__cause__
+                is_fenced = isinstance(cause, KafkaException) and cause.args[0].code() in _FENCED
+                self._let_go()
+                if not is_fenced:
+                    raise
+                if not tries_left:
+                    raise self._replaced() from error
+
+    def _leave_name(self) -> None:
         """Open the producer, which fences whoever had the group before, and leave our name."""
         sender = self._opened()
         self._last, _ = self._told()
