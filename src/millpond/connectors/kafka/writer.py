@@ -104,6 +104,8 @@ class KafkaWriter:
         self._parts: list[Part] = []
         self._sender: Sender | None = None
         self._run = uuid4().hex
+        self._earlier: str | None = None
+        """The run that had the group before this one."""
         self._last: dict[str, Any] | None = None
         """What is told of the last batch that was written; None: the broker has to be asked."""
         if batches is not None:
@@ -254,7 +256,9 @@ class KafkaWriter:
     def _leave_name(self) -> None:
         """Open the producer, which fences whoever had the group before, and leave our name."""
         sender = self._opened()
-        self._last, _ = self._told()
+        self._last, run = self._told()
+        if run != self._run:  # it may have been left by a try whose answer was lost
+            self._earlier = run
         sender.producer.begin_transaction()
         self._commit_with({**self._last, "run": self._run}, sender)
 
@@ -263,14 +267,16 @@ class KafkaWriter:
 
         No answer is final while an older transaction is open, so it is asked behind that.
         """
-        self._check_ours()  # before the producer is opened, which would fence the other one
+        # Asked before the producer is opened, too: that would fence who has taken over. Our own
+        # name may not be seen yet then, where the broker went away right behind a commit.
+        self._check_ours(self._earlier)
         self._opened()
         self._last = self._check_ours()
 
-    def _check_ours(self) -> dict[str, Any]:
+    def _check_ours(self, earlier: str | None = None) -> dict[str, Any]:
         """Return what is told of our last batch; raise if another run has taken over."""
         last, run = self._told()
-        if run != self._run:
+        if run not in (self._run, earlier):
             self._let_go()
             raise self._replaced()
         return last
