@@ -88,7 +88,7 @@ class Meter:
     def refresh(self) -> None:
         if self._live is not None:
             self._live.update(Spinner("dots", self._text(), style="cyan"))
-        elif self._batch is not None and time.monotonic() - self._logged > _LOG_EVERY:
+        elif time.monotonic() - self._logged > _LOG_EVERY:
             self._logged = time.monotonic()
             logger.info("%s", self._text().plain)
 
@@ -102,6 +102,14 @@ class Meter:
 
     def _text(self) -> Text:
         text = Text.assemble((f"{self._group}", "bold cyan"), f"  {self._phase}")
+        for number, unit in self._parts():
+            text.append("  ·  ")
+            text.append(number, "bold")
+            text.append(unit)
+        return text
+
+    def _parts(self) -> list[tuple[str, str]]:
+        parts = []
         if self._batch is not None:
             parts = [
                 (f"{self._records:,}", " records"),
@@ -109,14 +117,12 @@ class Meter:
                 ("batch ", f"{self._batch}"),
                 (f"{sum(self._keys.values()):,}", " keys in state"),
             ]
-            if self._lag is not None:
-                parts.append(("lag ", f"{self._lag:,}"))
-            if self._late:
-                parts.append((f"{self._late:,}", " late"))
-            if self._dead:
-                parts.append((f"{self._dead:,}", " dead letters"))
-            for number, unit in parts:
-                text.append("  ·  ")
-                text.append(number, "bold")
-                text.append(unit)
-        return text
+        elif self._phase == "running":
+            parts = [("first batch", "")]
+        if self._lag is not None:
+            parts.append(("lag ", f"{self._lag:,}"))
+        if self._late:
+            parts.append((f"{self._late:,}", " late"))
+        if self._dead:
+            parts.append((f"{self._dead:,}", " dead letters"))
+        return parts
