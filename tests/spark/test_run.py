@@ -101,12 +101,14 @@ def test_running_again_continues(make_app):
     assert (first, second) == ([1, 1, 2], [3, 1])
 
 
-def test_a_new_group_starts_at_the_end_by_default(make_app):
+def test_a_new_group_starts_at_the_end_by_default_and_says_so(make_app, caplog):
+    caplog.set_level("INFO", logger="millpond")
     app = make_app(auto_offset_reset="latest")
     clicks = app.topic("clicks")
     app.dataframe(clicks)
     produce(app, clicks, [("a", 1)])
     assert app.run(drain=True) == []
+    assert any("without the 1 records in it" in message for message in caplog.messages)
 
     produce(app, clicks, [("a", 2)])
 
@@ -234,6 +236,20 @@ def test_a_failing_function_stops_the_run_and_the_next_one_continues_with_the_re
     ).to_topic(mended.topic("out"))
     mended.run(drain=True)
     assert [r.value for r in app.get_consumer().read("out")] == [60, 30, 20, 0, 12]
+
+
+def test_a_very_long_error_is_an_error_like_any_other(make_app):
+    app = make_app()
+    clicks = app.topic("clicks")
+    produce(app, clicks, [("a", 1)])
+
+    def fail(value):
+        raise ValueError("long\n" * 200_000)
+
+    app.dataframe(clicks).apply(fail)
+
+    with pytest.raises(StepError, match="ValueError: long"):
+        app.run(drain=True)
 
 
 def test_dead_letters_hold_the_record_and_what_happened(make_app):
