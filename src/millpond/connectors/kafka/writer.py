@@ -48,9 +48,6 @@ _PAUSE, _COMMIT = 1.0, 60.0
 # Times that a run tries to become the one who writes, against one that does not let go.
 _TRIES = 5
 
-# The partition where the key decides.
-_BY_KEY = -1
-
 # Offsets at the end of the topic of batches among which the last number is looked for first.
 _LAST = 200
 
@@ -165,15 +162,7 @@ class KafkaWriter:
     def _put(self, sender: Sender, parts: list[Part]) -> None:
         for topic, batch in parts:
             count = self._partitions(topic)
-            produce = sender.producer.produce
             for key, value, timestamp, headers, instead in _rows(batch):
-                try:
-                    if key is not None and headers is None and timestamp > 0:
-                        # Most records are so. By position: 0.7 us a call, by name 1.0.
-                        produce(topic, value, key, _BY_KEY, None, None, timestamp)
-                        continue
-                except BufferError:
-                    pass
                 partition = None if key is not None else instead % count
                 sender.put(topic, value, key, timestamp, headers, partition)
             sender.producer.poll(0)
