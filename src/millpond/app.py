@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.callsite import here
 from millpond.config import Config
@@ -28,12 +28,13 @@ from millpond.frame import StreamingDataFrame, clocking
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
 from millpond.runtime.gather import BatchReport
-from millpond.runtime.keyed import key_decoder
 from millpond.state.codec import Codec
-from millpond.state.view import StateItem, scan_items
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo
 from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
+
+if TYPE_CHECKING:
+    from millpond.admin.items import StateItem
 
 __all__ = ["Application"]
 
@@ -357,23 +358,14 @@ class Application:
             directory.clear(reset_offsets=reset_offsets)
 
     def scan_state(self) -> Iterator[StateItem]:
-        """Yield everything the group's state holds, as of the last committed batch."""
-        from millpond.spark.checkpoint import read_stores
-        from millpond.spark.session import open_session
+        """Yield everything the group's state holds, as of the last committed batch.
 
-        config = self.config
-        directory = StateDirectory(config.state_dir, config.consumer_group)
-        manifest = directory.load()
-        if manifest is None:
-            return
-        session = open_session(
-            config.master, config.spark, config.spark_config, config.consumer_group
-        )
-        plan = make_plan(self.graph)
-        stores = read_stores(session, directory.generation(manifest), manifest.layers)
-        for (scope, _), store in sorted(stores.items(), key=lambda item: item[0]):
-            decode = key_decoder(plan, scope, self.codec)
-            yield from scan_items(store, scope, manifest.groups, self.codec, decode)
+        `millpond.admin` has more: one key, past batches, history, changes.
+        """
+        from millpond import admin
+
+        state = admin.open(self)
+        return iter(()) if state.is_empty() else state.scan()
 
     def explain(self) -> str:
         """Return the plan as text: stages, names, and the user's file and line."""

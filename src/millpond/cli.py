@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -16,9 +15,11 @@ from rich.table import Table
 
 from millpond import __version__
 from millpond.app import Application
+from millpond.cli_state import state
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import TopicConfig
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.loading import load_application
 from millpond.record import Record
 
 __all__ = ["main"]
@@ -34,6 +35,7 @@ topics = typer.Typer(
     help="Look at and write to topics, of Kafka or of the embedded log.", no_args_is_help=True
 )
 command.add_typer(topics, name="topics")
+command.add_typer(state, name="state")
 
 _out = Console()
 AppFile = Annotated[str, typer.Argument(help="APP.py or APP.py:name", show_default=False)]
@@ -55,13 +57,13 @@ def run(
     ] = False,
 ) -> None:
     """Run an application."""
-    _load(app).run(timeout=timeout, count=count, drain=drain, collect=False)
+    load_application(app).run(timeout=timeout, count=count, drain=drain, collect=False)
 
 
 @command.command()
 def explain(app: AppFile) -> None:
     """Show what an application will do, stage by stage."""
-    typer.echo(_load(app).explain(), nl=False)
+    typer.echo(load_application(app).explain(), nl=False)
 
 
 @command.command()
@@ -195,32 +197,6 @@ def _text(data: bytes | None) -> Any:
         return json.loads(data)
     except ValueError:
         return data.decode("utf-8", "backslashreplace")
-
-
-def _load(target: str) -> Application:
-    """Return the application of a file: the named one, or the only one."""
-    file, _, name = target.partition(":")
-    path = Path(file)
-    if not path.exists():
-        msg = f"there is no file {file!r}.\nFix: millpond run path/to/app.py"
-        raise ConfigError(msg)
-    sys.path.insert(0, str(path.parent.absolute()))
-    spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    found = {n: v for n, v in vars(module).items() if isinstance(v, Application)}
-    if name in found:
-        return found[name]
-    if len(found) == 1 and not name:
-        return next(iter(found.values()))
-    names = ", ".join(found) or "none"
-    msg = (
-        f"{file} has {len(found)} applications ({names}).\n"
-        f"Fix: make one at the top of the file, outside of `if __name__`, and name it: {file}:app"
-    )
-    raise ConfigError(msg)
 
 
 def main() -> None:

@@ -3,12 +3,12 @@
     state_dir/<group>/
       lock                     held while an application runs; the system frees it when it dies
       manifest.json            format, key groups, partitions, scopes and stores, generation
-      generations/0001/        a Spark checkpoint
+      generations/0001/        a Spark checkpoint; see `checkpoint`
       clock-0001.json          what the last batch saw of the time; without it, it is done again
       sources/                 spools of list sources, file lists of file sources
 
 Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
-what Spark cannot change (no more state, other offsets) is a new generation.
+what Spark cannot change (no more state, other offsets, other values) is a new generation.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import socket
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from millpond.connectors.log import durable_write
+from millpond.checkpoint import Batch, Checkpoint, damaged
+from millpond.compare import check
 from millpond.errors import ConfigError, GroupInUseError, StateError
+from millpond.files import Files, Location, is_remote, local
 from millpond.plan.plan import Plan
 
-__all__ = ["Manifest", "StateDirectory"]
+__all__ = ["Manifest", "Replay", "StateDirectory"]
 
 FORMAT = 1
 
@@ -55,38 +58,75 @@ class Manifest:
     """What Kafka calls the topics that are read: a topic made anew has another id."""
     id: str = ""
     """Tells a group that was deleted and made anew from the one whose outputs topics have."""
+    stream: str = ""
+    """Under which name outputs are delivered: what came under this name is not written again."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """How the keys of each key scope are read: "typed", or the name of a deserializer."""
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    """What was done to the state by hand, the latest last."""
+
+    def note(self, what: str, **details: Any) -> None:
+        """Write down that the state was changed by hand."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.audit.append({"at": at, "what": what, "generation": self.generation, **details})
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Batches that are done again as they were done before."""
+
+    delivered: int = -1
+    """Up to this number, their outputs are where they belong."""
+    batches: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """What our source planned for each, by the number of its clock."""
 
 
 class StateDirectory:
-    """The folder of one consumer group."""
+    """The folder of one consumer group.
 
-    def __init__(self, state_dir: str | Path, group: str) -> None:
-        text = str(state_dir)
-        if "://" in text and not text.startswith("file://"):
-            msg = (
-                f"state_dir={text!r}: only local folders can be used so far.\n"
-                "Fix: give a path on a disk that driver and workers share."
-            )
-            raise ConfigError(msg)
+    Args:
+        state_dir: The folder of all groups: a path, or an address such as s3a://bucket/state.
+        group: The consumer group.
+        remote: Gives the files of an address; asked only where `state_dir` is one.
+    """
+
+    def __init__(
+        self, state_dir: str | Path, group: str, remote: Callable[[], Files] | None = None
+    ) -> None:
         self.group = group
-        self.path = Path(text.removeprefix("file://")).absolute() / group
-        self._lock: Any = None
+        self.folder = root(state_dir, remote) / group
+        self._held = False
 
     @property
-    def sources(self) -> Path:
-        return self.path / "sources"
+    def sources(self) -> Location:
+        return self.folder / "sources"
 
-    def generation(self, manifest: Manifest) -> Path:
+    def generation(self, manifest: Manifest) -> Location:
+        """Return the folder of the current generation."""
+        return self.generation_folder(manifest.generation)
+
+    def generation_folder(self, number: int) -> Location:
+        return self.folder / "generations" / f"{number:04}"
+
+    def checkpoint(self, manifest: Manifest) -> Checkpoint:
         """Return the checkpoint of the current generation."""
-        return self.path / "generations" / f"{manifest.generation:04}"
+        return Checkpoint(self.generation(manifest))
+
+    def clock_file(self, manifest: Manifest) -> Location:
+        """Return where what is known about the time is kept between batches."""
+        return self.folder / f"clock-{manifest.generation:04d}.json"
+
+    def replay_file(self, manifest: Manifest) -> Location:
+        """Return where the batches are kept that must be done as they were done before."""
+        return self.folder / f"replay-{manifest.generation:04d}.json"
 
     # --- the lock ---------------------------------------------------------------------------
 
     @contextmanager
     def held(self, what: str) -> Iterator[None]:
         """Hold the group's lock, or say who does."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a+") as file:
+        Path(self.folder.path).mkdir(parents=True, exist_ok=True)
+        with Path(self.folder.path, "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -102,176 +142,208 @@ class StateDirectory:
             file.flush()
             yield
 
+    def is_held(self) -> bool:
+        """Tell whether somebody holds the lock."""
+        try:
+            with Path(self.folder.path, "lock").open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     # --- the manifest -----------------------------------------------------------------------
 
     def load(self) -> Manifest | None:
-        """Return the manifest, or None where the group has never run."""
-        file = self.path / "manifest.json"
-        if not file.exists():
+        """Return the manifest, or None where the group has never run.
+
+        Raises:
+            StateError: where it is damaged, or gone though there is state.
+        """
+        file = self.folder / "manifest.json"
+        text = file.text()
+        if text is None:
+            if (self.folder / "generations").entries():
+                raise damaged(file, "it is gone")
             return None
         try:
-            content = json.loads(file.read_text())
-            if content["format"] > FORMAT:
-                msg = (
-                    f"{file} has format {content['format']}; this version of Millpond reads up to "
-                    f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
-                )
-                raise StateError(msg)
-            return Manifest(**content)
-        except (ValueError, KeyError, TypeError) as error:
-            msg = f"{file} cannot be read: {error}.\nFix: restore it, or remove {self.path}."
-            raise StateError(msg) from error
+            return read_manifest(text, str(file))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(file, error) from error
 
     def save(self, manifest: Manifest) -> None:
-        """Write the manifest."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        durable_write(self.path / "manifest.json", asdict(manifest))
+        """Write the manifest, and a second one beside the checkpoint that it belongs to."""
+        content = asdict(manifest)
+        content["crc"] = _crc(content)
+        data = json.dumps(content, indent=2).encode()
+        (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
+        (self.folder / "manifest.json").write(data)
 
     def check(self, plan: Plan) -> Manifest | None:
         """Refuse a plan that the state does not fit; return what is known of the state."""
         manifest = self.load()
         if manifest is None:
             return None
-        if not self._has_batches(manifest):  # nothing was committed, so there is no state
+        if not self.checkpoint(manifest).committed():  # so there is no state
             manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
-        elif manifest.layers != plan.layers:
-            msg = (
-                f"the state of group {self.group!r} was written by a program with "
-                f"{manifest.layers} change(s) of key; this one has {plan.layers}.\n"
-                "Fix: use another consumer_group, or start without state: app.clear_state()."
-            )
-            raise StateError(msg)
-        _check_names(manifest, plan, self.group)
-        _check_layers(manifest, plan, self.group)
-        _check_settings(manifest, plan, self.group)
+            manifest.layers = plan.layers
+        check(manifest, plan, self.group)
         return manifest
 
     def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
         """Return the manifest under which a plan may run, or refuse it."""
         manifest = self.check(plan) or Manifest(groups, partitions, id=uuid4().hex)
+        self.checkpoint(manifest).settle()
         manifest.layers = plan.layers
         manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
+        manifest.keys.update(plan.keys())
         for scope, settings in plan.settings().items():
             manifest.settings.setdefault(scope, {}).update(settings)
         for scope, stores in plan.stores().items():
             known = manifest.stores.setdefault(scope, [])
             known += [store for store in stores if store not in known]
+        manifest.stream = manifest.stream or stream_of(self.group, manifest)
         self.save(manifest)
         return manifest
 
-    def _has_batches(self, manifest: Manifest) -> bool:
-        return any((self.generation(manifest) / "commits").glob("[0-9]*"))
+    def known_keys(self, manifest: Manifest) -> int:
+        """Return how many keys there were behind the last batch that ran."""
+        try:
+            content = json.loads(self.clock_file(manifest).text() or "{}")
+            return sum(count for _, _, count in content.get("keys", []))
+        except (ValueError, TypeError, AttributeError):
+            return 0
 
     # --- where the sources stand ------------------------------------------------------------
 
+    def committed(self, manifest: Manifest) -> Batch | None:
+        """Return the last batch that is done; None before the first."""
+        checkpoint = self.checkpoint(manifest)
+        last = checkpoint.last()
+        if last is None:
+            return None
+        batch = checkpoint.batch(last)
+        if batch is None:
+            raise damaged(checkpoint.folder / "offsets" / str(last), "it is gone")
+        return batch
+
     def committed_offsets(self, manifest: Manifest) -> dict[str, dict[str, int]]:
         """Return the offsets up to which the current generation has processed its sources."""
-        committed = self._committed(manifest)
-        return manifest.start_offsets if committed is None else dict(committed["millpond"])
+        batch = self.committed(manifest)
+        return manifest.start_offsets if batch is None else batch.offsets
 
     def committed_clock(self, manifest: Manifest) -> int:
         """Return the number of the clock of the last committed batch; 0 before the first."""
-        committed = self._committed(manifest)
-        return 0 if committed is None else int(committed.get("clock", {}).get("seq", 0))
-
-    def clock_file(self, manifest: Manifest) -> Path:
-        """Return where what is known about the time is kept between batches."""
-        return self.path / f"clock-{manifest.generation:04d}.json"
+        batch = self.committed(manifest)
+        return 0 if batch is None else int(batch.clock.get("seq", 0))
 
     def planned_offsets(self, manifest: Manifest, batch_id: int) -> dict[str, dict[str, int]]:
         """Return the offsets up to which a batch reads, committed or not."""
-        planned = self._planned(manifest, batch_id)
-        return {} if planned is None else dict(planned["millpond"])
+        batch = self.checkpoint(manifest).batch(batch_id)
+        return {} if batch is None else batch.offsets
 
-    def _committed(self, manifest: Manifest) -> dict[str, Any] | None:
-        commits = self.generation(manifest) / "commits"
-        done = [int(f.name) for f in commits.glob("[0-9]*") if f.name.isdigit()]
-        return self._planned(manifest, max(done)) if done else None
+    def replay(self, manifest: Manifest) -> Replay:
+        """Return the batches of which the current generation must do as before."""
+        file = self.replay_file(manifest)
+        text = file.text()
+        if text is None:
+            return Replay()
+        try:
+            content = json.loads(text)
+            batches = {int(seq): offsets for seq, offsets in content["batches"].items()}
+            return Replay(int(content["delivered"]), batches)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(file, error) from error
 
-    def _planned(self, manifest: Manifest, batch_id: int) -> dict[str, Any] | None:
-        file = self.generation(manifest) / "offsets" / str(batch_id)
-        lines = file.read_text().splitlines()
-        # Line 0 is the version, line 1 the batch's settings, then one line a source.
-        for line in lines[2:]:
-            offsets = json.loads(line) if line.startswith("{") else None
-            if isinstance(offsets, dict) and "millpond" in offsets:
-                return offsets
-        return None
+    def save_replay(self, manifest: Manifest, replay: Replay) -> None:
+        """Write down the batches of which a generation must do as before."""
+        self.replay_file(manifest).write(json.dumps(asdict(replay)).encode())
 
     def take_back(self, manifest: Manifest) -> None:
         """Let the last committed batch be done once more, with the same records and time.
 
         Where the next one is planned already, its clock has what that batch saw: nothing to do.
         """
-        commits = self.generation(manifest) / "commits"
-        last = max(int(f.name) for f in commits.glob("[0-9]*") if f.name.isdigit())
-        if (self.generation(manifest) / "offsets" / str(last + 1)).exists():
-            return
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+        checkpoint = self.checkpoint(manifest)
+        last = checkpoint.last()
+        if last is not None and last + 1 not in checkpoint.planned():
+            checkpoint.take_back(last)
 
-    # --- clearing ---------------------------------------------------------------------------
+    # --- generations ------------------------------------------------------------------------
 
     def clear(self, *, reset_offsets: bool) -> None:
         """Begin a generation without state; keep or forget the offsets."""
         manifest = self.load()
         if manifest is None:
             return
-        old, clock = self.generation(manifest), self.clock_file(manifest)
         # A source that this generation did not read keeps the place it had before.
         start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
-        manifest.generation += 1
+        old = manifest.generation
+        manifest.generation = self.next_generation()
+        manifest.stream = stream_of(self.group, manifest)
         manifest.start_offsets = {} if reset_offsets else start
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
+        manifest.note("clear_state", reset_offsets=reset_offsets)
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
-            shutil.rmtree(self.sources, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-        clock.unlink(missing_ok=True)
+            self.sources.delete()
+        self.drop_generation(old)
+
+    def next_generation(self) -> int:
+        """Return a number that no generation has had."""
+        found = [int(i.name) for i in (self.folder / "generations").entries() if i.name.isdigit()]
+        manifest = self.load()
+        return max([*found, 0 if manifest is None else manifest.generation]) + 1
+
+    def generations(self) -> list[int]:
+        """Return the generations that are kept."""
+        found = (self.folder / "generations").entries()
+        return sorted(int(info.name) for info in found if info.name.isdigit())
+
+    def drop_generation(self, number: int) -> None:
+        """Remove a generation and what belongs to it."""
+        self.generation_folder(number).delete()
+        for name in ("clock", "replay", "manifest"):
+            (self.folder / f"{name}-{number:04d}.json").delete()
 
 
-def _check_layers(manifest: Manifest, plan: Plan, group: str) -> None:
-    """Refuse state that would be looked for in another Spark operator than has it."""
-    for stage in plan.stages:
-        if stage.stores and manifest.layer_of.get(stage.scope, stage.layer) != stage.layer:
-            msg = (
-                f"the state {stage.scope!r} of group {group!r} was kept behind "
-                f"{manifest.layer_of[stage.scope]} change(s) of key and is now behind "
-                f"{stage.layer}: it would not be found.\n"
-                "Fix: put the stateful step back where it was, or use another consumer_group, or "
-                "start without state: app.clear_state()."
-            )
-            raise StateError(msg)
+def root(state_dir: str | Path, remote: Callable[[], Files] | None) -> Location:
+    """Return the folder of all groups."""
+    if not is_remote(state_dir):
+        return local(state_dir)
+    if remote is None:
+        msg = f"state_dir={str(state_dir)!r} needs Spark to be reached.\nFix: pass its files."
+        raise ConfigError(msg)
+    return Location(remote(), str(state_dir).rstrip("/"))
 
 
-def _check_settings(manifest: Manifest, plan: Plan, group: str) -> None:
-    """Refuse state that was made by another window or another aggregation."""
-    for scope, settings in plan.settings().items():
-        for store, made_with in settings.items():
-            before = manifest.settings.get(scope, {}).get(store, made_with)
-            if before != made_with:
-                msg = (
-                    f"the state {scope}/{store} of group {group!r} was made with\n  {before}\nand "
-                    f"the program now asks for\n  {made_with}\n"
-                    "Fix: put it back, or give the step another name= (it starts empty), or use "
-                    "another consumer_group, or start without state: app.clear_state()."
-                )
-                raise StateError(msg)
+def stream_of(group: str, manifest: Manifest) -> str:
+    """Return the name under which a generation delivers its outputs."""
+    return f"{group}/{manifest.id}/{manifest.generation}"
 
 
-def _check_names(manifest: Manifest, plan: Plan, group: str) -> None:
-    """Refuse what looks like a rename: state that nothing reads beside a store that is new."""
-    known = {(scope, store) for scope, stores in manifest.stores.items() for store in stores}
-    asked = {(scope, store) for scope, stores in plan.stores().items() for store in stores}
-    gone, new = known - asked, asked - known
-    if gone and new and not asked <= known:
-        old_text = ", ".join(f"{scope}/{store}" for scope, store in sorted(gone))
-        new_text = ", ".join(f"{scope}/{store}" for scope, store in sorted(new))
+def read_manifest(text: str, file: str) -> Manifest:
+    """Return the manifest of a text, or refuse it."""
+    content = json.loads(text)
+    if content["format"] > FORMAT:
         msg = (
-            f"group {group!r} has state under {old_text}, which this program does not use; it asks "
-            f"for {new_text} instead. Was something renamed?\n"
-            "Fix: use the old name (of the topic, the group_by or the stateful_map), or another "
-            "consumer_group, or start without state: app.clear_state()."
+            f"{file} has format {content['format']}; this version of Millpond reads up to "
+            f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
+    crc = content.pop("crc", None)
+    if crc is not None and crc != _crc(content):
+        msg = "its checksum does not fit"
+        raise ValueError(msg)
+    # What an older version left out has its default; what a newer one added is not ours to lose.
+    unknown = content.keys() - {f.name for f in fields(Manifest)}
+    if unknown:
+        msg = f"it has unknown fields {sorted(unknown)}"
+        raise ValueError(msg)
+    return Manifest(**content)
+
+
+def _crc(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -282,7 +282,7 @@ class LocalEngine:
             if crash:
                 msg = f"a CRASH mark was reached in batch {self._batch_id}."
                 raise SimulatedCrash(msg)
-            self._delivery.deliver(gathered)
+            self._delivery.deliver(gathered, gathered.report.batch_id)
         except BaseException:
             self.stores = defaultdict(MemoryStore, before)
             raise  # positions have not moved: the batch comes again, whole

@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import millpond as mp
-from millpond.spark.checkpoint import read_stores
-from millpond.state.codec import Codec
-from millpond.state.view import scan_items
+from millpond import admin
 
 __all__ = ["KILLS", "Run", "assert_equal"]
 
@@ -135,14 +133,8 @@ class Run:
             return [(r.partition, r.key, r.value, r.timestamp) for r in consumer.read(name)]
 
     def state(self, spark) -> dict:
-        group = self.folder / "state" / f"{self.prefix}payments"
-        stores = read_stores(spark, group / "generations" / "0001", 1)
-        items = (
-            item
-            for (scope, _), store in stores.items()
-            for item in scan_items(store, scope, 128, Codec(), bytes)
-        )
-        return {(item.key, item.name): item.value for item in items}
+        with admin.open(self.folder / "state", f"{self.prefix}payments", spark=spark) as state:
+            return {(item.key, str(item.name)): item.value for item in state.scan()}
 
 
 def assert_equal(disturbed: Run, undisturbed: Run, spark) -> None:

@@ -36,7 +36,7 @@ from millpond.runtime.keyed import run_group
 from millpond.runtime.stage import StageRunner
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
-from millpond.state.view import scan_items
+from millpond.state.rows import group_rows
 from millpond.testing import CRASH, END, ListSource, LocalEngine, ManualClock, frame, run_local
 
 
@@ -1231,10 +1231,11 @@ def finished(engine, cut):
 
 def contents_of(engine):
     """Everything that lies in the stores, in the words of a user; expired values too."""
+    read = Codec().decode
     return {
-        (item.key, item.name): item.value
-        for (scope, _), blobs in engine.stores.items()
-        for item in scan_items(blobs, scope, engine._groups, Codec(), Codec().decode)
+        (read(row.key), read(row.name)): read(row.value)
+        for blobs in engine.stores.values()
+        for row in group_rows(blobs, engine._groups)
     }
 
 

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -113,8 +114,8 @@ def test_the_number_of_groups_is_fixed_when_state_is_born(directory):
     ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "groups": 1, "partitions": 1, "odd": 2}'],
 )
 def test_a_damaged_manifest_is_refused(directory, content):
-    directory.path.mkdir(parents=True)
-    (directory.path / "manifest.json").write_text(content)
+    Path(directory.folder.path).mkdir(parents=True)
+    Path(directory.folder.path, "manifest.json").write_text(content)
 
     with pytest.raises(StateError, match="Fix:"):
         directory.load()
@@ -128,12 +129,12 @@ def test_a_manifest_of_a_newer_version_is_refused(directory):
 
 
 def test_the_manifest_of_format_1_is_read(directory):
-    directory.path.mkdir(parents=True)
+    Path(directory.folder.path).mkdir(parents=True)
     content = {
         "groups": 128, "partitions": 4, "generation": 2, "layers": 1,
         "stores": {"clicks": ["default"]}, "start_offsets": {"clicks": {"0": 7}}, "format": 1,
     }  # fmt: skip
-    (directory.path / "manifest.json").write_text(json.dumps(content))
+    Path(directory.folder.path, "manifest.json").write_text(json.dumps(content))
 
     assert directory.load() == Manifest(128, 4, 2, 1, {"clicks": ["default"]}, {"clicks": {"0": 7}})
 
@@ -218,7 +219,7 @@ def test_a_program_with_more_changes_of_key_is_refused_once_batches_were_committ
 
 def commit(directory, manifest, batch, offsets):
     """What Spark leaves behind a committed batch."""
-    checkpoint = directory.generation(manifest)
+    checkpoint = Path(directory.generation(manifest).path)
     for folder in ("offsets", "commits"):
         (checkpoint / folder).mkdir(parents=True, exist_ok=True)
     lines = ["v1", '{"batchWatermarkMs":0}', json.dumps({"millpond": offsets})]
@@ -231,7 +232,7 @@ def test_offsets_are_those_of_the_last_committed_batch(directory):
     for batch in range(12):
         commit(directory, manifest, batch, {"list": {"0": batch * 10}})
     commit(directory, manifest, 12, {"list": {"0": 999}})
-    (directory.generation(manifest) / "commits" / "12").unlink()
+    (directory.generation(manifest) / "commits" / "12").delete()
 
     assert directory.committed_offsets(manifest) == {"list": {"0": 110}}
 
@@ -240,7 +241,7 @@ def test_clearing_forgets_state_and_keeps_offsets(directory):
     manifest = directory.admit(plan("user"), 8, 1)
     commit(directory, manifest, 0, {"list": {"0": 7}})
     old = directory.generation(manifest)
-    (directory.sources / "list").mkdir(parents=True)
+    Path(directory.sources.path, "list").mkdir(parents=True)
 
     directory.clear(reset_offsets=False)
 
@@ -265,7 +266,7 @@ def test_clearing_twice_keeps_the_offsets(directory):
 def test_clearing_with_reset_starts_over(directory):
     manifest = directory.admit(plan(), 8, 1)
     commit(directory, manifest, 0, {"list": {"0": 7}})
-    (directory.sources / "list").mkdir(parents=True)
+    Path(directory.sources.path, "list").mkdir(parents=True)
 
     directory.clear(reset_offsets=True)
 
@@ -295,12 +296,12 @@ def test_clearing_touches_nothing_outside_the_group(directory, tmp_path):
     other = StateDirectory(tmp_path, "other")
     other_manifest = other.admit(plan(), 8, 1)
     commit(other, other_manifest, 0, {"list": {"0": 1}})
-    before = sorted(str(file) for file in other.path.rglob("*"))
+    before = sorted(str(file) for file in Path(other.folder.path).rglob("*"))
     directory.admit(plan(), 8, 1)
 
     directory.clear(reset_offsets=True)
 
-    assert sorted(str(file) for file in other.path.rglob("*")) == before
+    assert sorted(str(file) for file in Path(other.folder.path).rglob("*")) == before
 
 
 def test_clear_state_is_refused_while_the_group_is_in_use(tmp_path):
@@ -319,9 +320,9 @@ def test_clear_state_is_refused_while_the_group_is_in_use(tmp_path):
 
 
 def test_other_file_systems_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="only local folders(.|\n)*Fix:"):
+    with pytest.raises(ConfigError, match="needs Spark(.|\n)*Fix:"):
         StateDirectory("s3a://bucket/state", "group")
 
 
 def test_a_file_address_is_a_path(tmp_path):
-    assert StateDirectory(f"file://{tmp_path}", "group").path == tmp_path / "group"
+    assert StateDirectory(f"file://{tmp_path}", "group").folder.path == str(tmp_path / "group")

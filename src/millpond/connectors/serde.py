@@ -7,6 +7,7 @@ a missing field in bytes too: it never reaches a (de)serializer. Avro and Protob
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from millpond.connectors.registry import (
     shorter,
 )
 from millpond.errors import ConfigError, MillpondError, SerializationError, shown
+from millpond.state.codec import Codec
+from millpond.state.plain import from_text, to_text
 
 __all__ = [
     "Deserializer",
@@ -34,6 +37,9 @@ __all__ = [
     "bound",
     "deserializer",
     "fast",
+    "key_form",
+    "key_from_text",
+    "key_to_text",
     "serializer",
 ]
 
@@ -336,6 +342,41 @@ def serializer(named: str | type | Serializer) -> Serializer:
 def deserializer(named: str | type | Deserializer) -> Deserializer:
     """Return the deserializer of a name, a class or an object."""
     return _resolve(named, _DESERIALIZERS, "deserializer")  # type: ignore[no-any-return]
+
+
+def key_form(made: Any) -> str:
+    """Return how keys are read: the name of the deserializer, "typed" for the codec, or "own"."""
+    if isinstance(getattr(made, "__self__", None), Codec):
+        return "typed"
+    return next((name for name, kind in _DESERIALIZERS.items() if type(made) is kind), "own")
+
+
+def key_to_text(form: str, key: bytes | None) -> str | None:
+    """Return a stored key as text, by the form in which keys are read."""
+    if key is None:
+        return None
+    if form == "typed":
+        return to_text(key)
+    if form in ("int", "integer", "double"):
+        return str(_DESERIALIZERS[form]()(key))
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return to_text(Codec().encode(key))
+
+
+def key_from_text(form: str, text: str | None) -> bytes | None:
+    """Return the stored key of a text that `key_to_text` gave."""
+    if text is None:
+        return None
+    if form == "typed":
+        return from_text(text)
+    if form in ("int", "integer", "double"):
+        number = float(text) if form == "double" else int(text)
+        return _SERIALIZERS[form]()(number)  # type: ignore[no-any-return]
+    if text.startswith('{"$bytes": '):
+        return base64.b64decode(json.loads(text)["$bytes"])
+    return text.encode()
 
 
 def bound(made: Any, topic: str, field: str) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from millpond.connectors.serde import key_form
 from millpond.plan.clocks import ClockPoint, ClockRef, clock_points, clocks_of_steps
 from millpond.plan.cut import Cut, cut_at_key_changes
 from millpond.plan.names import name_scopes
@@ -118,13 +119,28 @@ class Plan:
             if stage.stores
         }
 
+    def keys(self) -> dict[str, str]:
+        """Return how the keys of each key scope are read; see `key_form`."""
+        forms: dict[str, str] = {}
+        for edge in self.edges:
+            source = None if edge.raw_key_of is None else self.reads[edge.raw_key_of].source
+            form = "typed" if source is None else key_form(source.key_deserializer)
+            forms.setdefault(self.stages[edge.target].scope, form)
+        return forms
+
     def stores(self) -> dict[str, list[str]]:
         """Return the stores of each key scope."""
         return {stage.scope: list(stage.stores) for stage in self.stages if stage.stores}
 
 
-def make_plan(graph: Graph, *, collect: bool = False) -> Plan:
-    """Return the plan of a graph. With `collect`, values of leaves come to the driver."""
+def make_plan(graph: Graph, *, collect: bool = False, combine: bool = True) -> Plan:
+    """Return the plan of a graph.
+
+    Args:
+        graph: The steps.
+        collect: Whether values of leaves come to the driver.
+        combine: Whether records may be brought together before they move.
+    """
     graph = graph.pruned()
     check_graph(graph)
     children = graph.children()
@@ -141,7 +157,7 @@ def make_plan(graph: Graph, *, collect: bool = False) -> Plan:
         )
         for number in range(len(cut.layers))
     )
-    edges = tuple(_edges(cut, reads))
+    edges = tuple(_edges(cut, reads, combine))
     outputs = tuple(_outputs(graph, children, collect))
     points = clock_points(graph)
     clocks = clocks_of_steps(graph, points)
@@ -156,7 +172,7 @@ def _stores(graph: Graph, cut: Cut, number: int) -> tuple[str, ...]:
     return tuple(stores)
 
 
-def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
+def _edges(cut: Cut, reads: tuple[Read, ...], combine: bool) -> list[Edge]:
     edges: list[Edge] = []
     for after, source_stage, target in cut.moves:
         raw = reads.index(after) if isinstance(after, Read) else None
@@ -166,7 +182,9 @@ def _edges(cut: Cut, reads: tuple[Read, ...]) -> list[Edge]:
         edges.append(Edge(len(edges), after, source_stage, target, enter, raw, raw_key))
         only = enter[0] if len(enter) == 1 else None
         # Later stages hold records by key group; put together, they would change their order.
-        if isinstance(only, Aggregate | Window) and only.can_combine and source_stage == 0:
+        if not combine or source_stage != 0:
+            continue
+        if isinstance(only, Aggregate | Window) and only.can_combine:
             edges.append(Edge(len(edges), after, source_stage, target, enter, None, raw_key, only))
     return edges
 

@@ -184,6 +184,9 @@ class Timekeeper:
             "marks": self._by_name(clock.marks),
             "before": self._by_name(clock.before),
             "wake": tick.groups,
+            # What is known behind the batch before: who goes back to there starts from it.
+            "seen": self.seen,
+            "arrived": self.arrived,
         }
 
     def from_offset(self, offset: dict[str, Any]) -> Tick:

@@ -54,9 +54,8 @@ class Delivery:
         self._metadata = metadata
         self.collected: list[Any] = []
 
-    def deliver(self, gathered: Gathered) -> None:
-        """Deliver one batch."""
-        batch_id = gathered.report.batch_id
+    def deliver(self, gathered: Gathered, batch_id: int) -> None:
+        """Deliver one batch under its number."""
         self._write_topics(gathered.outputs, batch_id)
         for number, batch in gathered.outputs.items():
             output = self._plan.outputs[number]

@@ -7,6 +7,7 @@ records go on without a look at any of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,10 @@ from millpond.runtime.batch import HEADERS, Row, records_schema
 from millpond.runtime.clock import Clock
 from millpond.runtime.stage import StageRunner
 
-__all__ = ["entered", "run_source"]
+__all__ = ["entered", "read_range", "run_source"]
+
+# Records of one range that a stage holds at a time.
+_SLICE = 100_000
 
 
 def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) -> pa.RecordBatch:
@@ -43,6 +47,23 @@ def _offsets(segment: pa.RecordBatch, start: int) -> pa.Array:
     if "offset" in segment.schema.names:
         return segment.column("offset")
     return pa.array(np.arange(start, start + segment.num_rows, dtype=np.int64))
+
+
+def read_range(
+    reader: Any, number: int, partition: str, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range as they enter the plan, some at a time."""
+    if hasattr(reader, "read_file"):
+        for file in range(start, end):
+            for segment in reader.read_file(file):
+                yield entered(segment, number, file, 0)
+        return
+    position = start
+    for segment in reader.read(partition, start, end):
+        for low in range(0, segment.num_rows, _SLICE):
+            part = segment.slice(low, _SLICE)
+            yield entered(part, number, int(partition), position)
+            position += part.num_rows
 
 
 def run_source(

@@ -6,7 +6,6 @@ each batch, decides when to stop, and gives what came out.
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import threading
@@ -20,8 +19,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from millpond.checkpoint import Batch
 from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
-from millpond.connectors.log import durable_write
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
     FileSource,
@@ -40,6 +39,7 @@ from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.stage import Settings
+from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
 from millpond.spark.session import open_session
@@ -100,7 +100,8 @@ class SparkRun:
         self._feed_error: BaseException | None = None
         self._outputs = 0
         self._busy = time.monotonic()
-        self._offsets_seen: dict[str, dict[str, int]] = {}
+        self._keys: dict[tuple[str, int], int] = {}
+        """Keys in each scope and group, as far as they are known; for the eye."""
 
     def stop(self) -> None:
         """Stop behind the current batch."""
@@ -114,7 +115,7 @@ class SparkRun:
         check_functions(self._plan.children, [config.on_processing_error, self._program.codec])
         self._directory.check(self._plan)
         self._program.broker.connect()
-        with Meter(config.consumer_group, self._known_keys()) as self._meter, ExitStack() as stack:
+        with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
             session = open_session(
                 config.master, config.spark, config.spark_config, config.consumer_group
             )
@@ -137,6 +138,7 @@ class SparkRun:
         send_package(session)
         self._prepare_sources()
         self._prepare_clock()
+        self._replay = self._directory.replay(self._manifest)
 
     def _start(self, session: SparkSession) -> Query:
         """Compile the plan and start it as one query."""
@@ -151,7 +153,7 @@ class SparkRun:
         )
         return Query(
             rows,
-            str(self._directory.generation(self._manifest)),
+            self._directory.generation(self._manifest).path,
             self._handle,
             interval=self._program.config.commit_interval,
             drain=self._limits.drain,
@@ -176,20 +178,19 @@ class SparkRun:
         )
         self._keeper = Timekeeper(work)
         seq = self._directory.committed_clock(self._manifest)
-        self._clock_file = self._directory.clock_file(self._manifest)
-        content = None
-        with suppress(OSError, ValueError):
-            content = json.loads(self._clock_file.read_text())
+        self._clock_file = ClockFile(self._directory.clock_file(self._manifest))
+        content = self._clock_file.load()
         if seq and (content is None or content["seq"] < seq):
             # What the last batch saw is lost: it looks again.
             logger.warning("%s is lost or old: the last batch looks again", self._clock_file)
             self._directory.take_back(self._manifest)
             seq, content = self._directory.committed_clock(self._manifest), None
         self._keeper.load(content, seq)
+        self._keys.update({(scope, g): n for scope, g, n in (content or {}).get("keys", [])})
         self._keeper.is_sure = self._keeper.is_sure or not seq
 
     def _prepare_sources(self) -> None:
-        spool = str(self._directory.sources)
+        spool = self._directory.sources.path
         self._readers: dict[str, Any] = {}
         self._spools: dict[str, Spool] = {}
         for name, settings in self._program.graph.sources.items():
@@ -236,7 +237,8 @@ class SparkRun:
             limit=config.max_records_per_batch or DEFAULT_BATCH,
             tasks=cores,
             work=self._keeper.work,
-            clock_file=str(self._clock_file),
+            clock_file=self._clock_file.path,
+            replay=self._replay.batches,
         )
 
     def _make_delivery(self, stack: ExitStack) -> Delivery:
@@ -249,7 +251,7 @@ class SparkRun:
             written[dead_letters] = app.topics.get(dead_letters) or make_topic(dead_letters)
         for topic in written.values():
             app.broker.prepare(topic)
-        stream = f"{group}/{manifest.id}/{manifest.generation}"
+        stream = manifest.stream
         writes = bool(steps or written)
         writer = app.broker.writer(group, stream, writes, self._positions)
         stack.callback(writer.close)
@@ -263,9 +265,9 @@ class SparkRun:
             metadata=self._limits.metadata,
         )
 
-    def _positions(self, batch_id: int) -> dict[str, dict[str, int]]:
-        """Return the offsets up to which a batch reads topics."""
-        planned = self._directory.planned_offsets(self._manifest, batch_id)
+    def _positions(self, number: int) -> dict[str, dict[str, int]]:
+        """Return the offsets up to which the batch in hand reads topics."""
+        planned = self._batch.offsets
         sources = self._program.graph.sources
         return {name: o for name, o in planned.items() if isinstance(sources.get(name), Topic)}
 
@@ -273,24 +275,40 @@ class SparkRun:
 
     def _handle(self, rows: Iterable[Row], batch_id: int) -> None:
         began = time.monotonic()
+        self._batch = self._planned(batch_id)
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
-        self._delivery.deliver(gathered)
+        number = self._number(batch_id)
+        if number > self._replay.delivered:
+            self._delivery.deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())
-        self._write_clock()
+        self._write_clock(gathered.report)
         self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
         self._meter.batch(gathered.report)
-        self._save_keys(batch_id)
 
-    def _write_clock(self) -> None:
-        """Leave what is known about the time to the source, before the batch is committed."""
-        aside = self._clock_file.with_suffix(".tmp")
-        aside.write_text(json.dumps(self._keeper.to_json()))
-        aside.replace(self._clock_file)
+    def _planned(self, batch_id: int) -> Batch:
+        batch = self._directory.checkpoint(self._manifest).batch(batch_id)
+        return batch or Batch(batch_id, 0, 0)
+
+    def _number(self, batch_id: int) -> int:
+        """Return the number under which a batch is delivered.
+
+        That of its clock: batches that people put in between (an edit, a rescale) have none of
+        their own, so what was begun before such a batch has the same number behind it. Records
+        of Spark's own sources come without a clock.
+        """
+        seq = int(self._batch.clock.get("seq", 0))
+        return seq - 1 if seq and not self._has_foreign_sources() else batch_id
+
+    def _write_clock(self, report: BatchReport) -> None:
+        """Leave what is known to the source, before the batch is committed."""
+        known = {**self._keys, **report.keys}
+        keys = [[scope, group, n] for (scope, group), n in known.items()]
+        self._clock_file.write({**self._keeper.to_json(), "keys": keys})
 
     def _crash_where_marked(self, read: int) -> None:
         for name, spool in self._spools.items():
@@ -316,11 +334,9 @@ class SparkRun:
             raise EngineError(msg) from error
         finally:
             self._ended.set()
-            # Neither may hide what ended the run: the JVM may be gone, the disk full.
+            # It may not hide what ended the run: the JVM may be gone.
             with suppress(Exception):
                 query.stop()
-            with suppress(Exception):
-                self._write_keys()
             # What it has in hand goes to the spool; a later run goes on behind it.
             self._feeder.join(_LAST_ITEM)
 
@@ -399,28 +415,6 @@ class SparkRun:
                 ends = reader.latest()
             waiting += sum(max(0, end - done.get(p, 0)) for p, end in ends.items())
         return waiting
-
-    # --- keys in state, for the live line ---------------------------------------------------
-
-    def _known_keys(self) -> dict[tuple[str, int], int]:
-        file = self._directory.path / "keys.json"
-        manifest = self._directory.load()
-        self._keys: dict[tuple[str, int], int] = {}
-        if manifest is not None and file.exists():
-            content = json.loads(file.read_text())
-            if content["generation"] == manifest.generation:
-                self._keys = {(scope, group): n for scope, group, n in content["keys"]}
-        return self._keys
-
-    def _save_keys(self, batch_id: int) -> None:
-        """Remember the counts now and then; they are for the eye, state does not depend on them."""
-        if batch_id % 10 == 0:
-            self._write_keys()
-
-    def _write_keys(self) -> None:
-        keys = [[scope, group, n] for (scope, group), n in self._keys.items()]
-        content = {"generation": self._manifest.generation, "keys": keys}
-        durable_write(self._directory.path / "keys.json", content)
 
 
 def _now_ms() -> int:

@@ -19,7 +19,7 @@ from millpond.plan.plan import Plan, Stage
 from millpond.runtime.batch import Row, wake_row
 from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
-from millpond.runtime.read import entered, run_source
+from millpond.runtime.read import entered, read_range, run_source
 from millpond.runtime.stage import Settings, StageRunner
 from millpond.spark.source import WAKE
 
@@ -28,9 +28,6 @@ __all__ = ["LayerProcessor", "SparkStore", "read_stage", "rows_stage"]
 _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 _ROWS_PER_MESSAGE = 64
-
-# Records of one range that a stage holds at a time.
-_SLICE = 100_000
 
 
 def read_stage(
@@ -51,9 +48,11 @@ def read_stage(
                     if source == WAKE:
                         yield wake_row(partition, start, told)
                         continue
-                    place = (numbers[source], partition, start, end)
-                    reader, clock = readers[names[source]], Clock.decode(told)
-                    yield from _read_range(runner, reader, *place, clock)
+                    number, clock = numbers[source], Clock.decode(told)
+                    for records in read_range(
+                        readers[names[source]], number, partition, start, end
+                    ):
+                        yield from run_source(runner, number, records, clock)
             yield from runner.drain()
 
         yield from _messages(rows(), groups_back)
@@ -66,29 +65,6 @@ def _fetch(readers: dict[str, Any], names: list[str], ranges: list[tuple[Any, ..
     for number, name in enumerate(names):
         if hasattr(readers[name], "fetch"):
             readers[name].fetch([places[1:4] for places in ranges if places[0] == number])
-
-
-def _read_range(
-    runner: StageRunner,
-    reader: Any,
-    number: int,
-    partition: str,
-    start: int,
-    end: int,
-    clock: Clock,
-) -> Iterator[Row]:
-    if hasattr(reader, "read_file"):
-        for file in range(start, end):
-            for segment in reader.read_file(file):
-                yield from run_source(runner, number, entered(segment, number, file, 0), clock)
-        return
-    position = start
-    for segment in reader.read(partition, start, end):
-        for low in range(0, segment.num_rows, _SLICE):
-            part = segment.slice(low, _SLICE)
-            records = entered(part, number, int(partition), position)
-            yield from run_source(runner, number, records, clock)
-            position += part.num_rows
 
 
 def rows_stage(

@@ -28,9 +28,10 @@ T = TypeVar("T", bound=type)
 # Types that MessagePack gives back unchanged and that nobody can mutate.
 ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 
-_TUPLE, _SET, _FROZENSET, _PAIRS, _BIGINT = 10, 11, 12, 13, 14
-_DATETIME, _DATE, _TIME, _TIMEDELTA, _DECIMAL, _UUID = 20, 21, 22, 23, 24, 25
-_ENUM, _DATACLASS, _STRUCT, _FLAG = 30, 31, 32, 33
+# Extension types; written bytes depend on them.
+TUPLE, SET, FROZENSET, PAIRS, BIGINT = 10, 11, 12, 13, 14
+DATETIME, DATE, TIME, TIMEDELTA, DECIMAL, UUID_CODE = 20, 21, 22, 23, 24, 25
+ENUM, DATACLASS, STRUCT, FLAG = 30, 31, 32, 33
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
@@ -62,18 +63,16 @@ class Codec:
             str: _pack_str,
             list: self._pack_list,
             dict: self._pack_dict,
-            tuple: lambda v: self._ext(_TUPLE, self._pack_list(v)),
+            tuple: lambda v: self._ext(TUPLE, self._pack_list(v)),
             # In one order: equal sets are one key, however they were made.
-            set: lambda v: self._ext(_SET, sorted(self._pack_list(v), key=self._encode)),
-            frozenset: lambda v: self._ext(
-                _FROZENSET, sorted(self._pack_list(v), key=self._encode)
-            ),
-            datetime: lambda v: self._ext(_DATETIME, _pack_datetime(v)),
-            date: lambda v: self._ext(_DATE, v.isoformat()),
-            time: lambda v: self._ext(_TIME, _pack_time(v)),
-            timedelta: lambda v: self._ext(_TIMEDELTA, [v.days, v.seconds, v.microseconds]),
-            Decimal: lambda v: self._ext(_DECIMAL, str(v)),
-            UUID: lambda v: Ext(_UUID, v.bytes),
+            set: lambda v: self._ext(SET, sorted(self._pack_list(v), key=self._encode)),
+            frozenset: lambda v: self._ext(FROZENSET, sorted(self._pack_list(v), key=self._encode)),
+            datetime: lambda v: self._ext(DATETIME, _pack_datetime(v)),
+            date: lambda v: self._ext(DATE, v.isoformat()),
+            time: lambda v: self._ext(TIME, _pack_time(v)),
+            timedelta: lambda v: self._ext(TIMEDELTA, [v.days, v.seconds, v.microseconds]),
+            Decimal: lambda v: self._ext(DECIMAL, str(v)),
+            UUID: lambda v: Ext(UUID_CODE, v.bytes),
         }
 
     def __getstate__(self) -> dict[str, type]:
@@ -149,7 +148,7 @@ class Codec:
     def _pack_int(self, value: int) -> Any:
         if _INT_MIN <= value <= _INT_MAX:
             return value
-        return Ext(_BIGINT, value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
+        return Ext(BIGINT, value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
 
     def _pack_list(self, values: Iterable[Any]) -> list[Any]:
         return [self._pack(value) for value in values]
@@ -158,34 +157,34 @@ class Codec:
         if all(type(key) is str for key in value):
             return {_pack_str(key): self._pack(item) for key, item in value.items()}
         pairs = [[self._pack(key), self._pack(item)] for key, item in value.items()]
-        return self._ext(_PAIRS, pairs)
+        return self._ext(PAIRS, pairs)
 
     def _pack_registered(self, kind: type, name: str, value: Any) -> Ext:
         if issubclass(kind, enum.Enum):
             if issubclass(kind, enum.Flag):  # a combination has no name of its own
-                return self._ext(_FLAG, [name, self._pack(value.value)])
-            return self._ext(_ENUM, [name, value.name])
+                return self._ext(FLAG, [name, self._pack(value.value)])
+            return self._ext(ENUM, [name, value.name])
         if issubclass(kind, msgspec.Struct):
             fields: Iterable[str] = kind.__struct_fields__
-            code = _STRUCT
+            code = STRUCT
         else:
             fields = [field.name for field in dataclasses.fields(value)]
-            code = _DATACLASS
+            code = DATACLASS
         return self._ext(code, [name, {key: self._pack(getattr(value, key)) for key in fields}])
 
     def _ext(self, code: int, content: Any) -> Ext:
         return Ext(code, self._encode(content))
 
     def _unpack(self, code: int, data: memoryview) -> Any:
-        if code == _BIGINT:
+        if code == BIGINT:
             return int.from_bytes(data, "big", signed=True)
-        if code == _UUID:
+        if code == UUID_CODE:
             return UUID(bytes=bytes(data))
         content = self._decode(data)
         plain = _UNPACKERS.get(code)
         if plain is not None:
             return plain(content)
-        if code in (_ENUM, _DATACLASS, _STRUCT, _FLAG):
+        if code in (ENUM, DATACLASS, STRUCT, FLAG):
             return self._unpack_registered(code, *content)
         msg = (
             f"state holds a value of kind {code}, which this version of Millpond does not know.\n"
@@ -201,11 +200,11 @@ class Codec:
                 f"Fix: call app.register_type({name}) before running."
             )
             raise ValueTypeError(msg)
-        if code == _ENUM:
+        if code == ENUM:
             return kind[content]
-        if code == _FLAG:
+        if code == FLAG:
             return kind(content)
-        if code == _STRUCT:
+        if code == STRUCT:
             return _struct(kind, content)
         value = kind.__new__(kind)  # as it was: not through __init__, which may compute
         for key, item in content.items():
@@ -297,13 +296,13 @@ def _zone(packed: Any) -> Any:
 
 
 _UNPACKERS: dict[int, Callable[[Any], Any]] = {
-    _TUPLE: tuple,
-    _SET: set,
-    _FROZENSET: frozenset,
-    _PAIRS: lambda pairs: {key: item for key, item in pairs},  # noqa: C416 - pairs are lists
-    _DATETIME: lambda c: datetime.fromisoformat(c[0]).replace(fold=c[1], tzinfo=_zone(c[2])),
-    _DATE: date.fromisoformat,
-    _TIME: lambda c: time.fromisoformat(c[0]).replace(fold=c[1], tzinfo=_zone(c[2])),
-    _TIMEDELTA: lambda c: timedelta(days=c[0], seconds=c[1], microseconds=c[2]),
-    _DECIMAL: Decimal,
+    TUPLE: tuple,
+    SET: set,
+    FROZENSET: frozenset,
+    PAIRS: lambda pairs: {key: item for key, item in pairs},  # noqa: C416 - pairs are lists
+    DATETIME: lambda c: datetime.fromisoformat(c[0]).replace(fold=c[1], tzinfo=_zone(c[2])),
+    DATE: date.fromisoformat,
+    TIME: lambda c: time.fromisoformat(c[0]).replace(fold=c[1], tzinfo=_zone(c[2])),
+    TIMEDELTA: lambda c: timedelta(days=c[0], seconds=c[1], microseconds=c[2]),
+    DECIMAL: Decimal,
 }

@@ -26,7 +26,7 @@ from millpond.state.agenda import NEVER, Agenda
 from millpond.state.codec import Codec
 from millpond.state.store import Store
 
-__all__ = ["FORMAT", "Entry", "Pages", "hash_key"]
+__all__ = ["FORMAT", "Entry", "Pages", "hash_key", "keys_of_page"]
 
 # The version byte of every blob. A change of layout raises it and keeps the old reader.
 FORMAT = 1
@@ -159,11 +159,15 @@ class Pages:
     def scan(self) -> Iterator[tuple[bytes | None, Entry]]:
         """Yield each key with its entry, large ones included."""
         for number in range(self.count):
-            page = self._loaded.get(number) or self._load(number)
-            for key in list(page.entries):
-                entry = self.entry(page, key)
-                if entry:
-                    yield key, entry
+            yield from self.scan_page(number)
+
+    def scan_page(self, number: int) -> Iterator[tuple[bytes | None, Entry]]:
+        """Yield each key of one page with its entry."""
+        page = self._loaded.get(number) or self._load(number)
+        for key in list(page.entries):
+            entry = self.entry(page, key)
+            if entry:
+                yield key, entry
 
     def _load(self, number: int) -> Page:
         blob = self._store.get(_page_id(number))
@@ -241,6 +245,11 @@ class Pages:
             touched |= {low, high}
         for number in sorted(touched):
             self._save(number, self._loaded[number])
+
+
+def keys_of_page(pages: Pages, blob_id: bytes) -> Iterator[tuple[bytes | None, Entry]]:
+    """Yield each key of the page that lies in a blob, with its entry."""
+    return pages.scan_page(int.from_bytes(blob_id[1:], "big"))
 
 
 def _page_id(number: int) -> bytes:

@@ -6,7 +6,7 @@ turn. Values go in and come out as copies. Writes of the current record can be u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
@@ -27,17 +27,21 @@ from millpond.state.layout import (
     Page,
     Pages,
 )
-from millpond.state.store import Store
 
 __all__ = [
     "DEFAULT_STORE",
     "KeyScope",
     "Place",
     "State",
-    "StateItem",
     "StepClock",
+    "StoredItem",
     "Timer",
-    "scan_items",
+    "name_bytes",
+    "store_of",
+    "stored_items",
+    "stored_name",
+    "stored_timers",
+    "stored_value",
 ]
 
 DEFAULT_STORE = "default"
@@ -520,30 +524,75 @@ class State:
         return name[2:] if name[:2] == _MARK + _MARK else _MISSING
 
 
-class StateItem(NamedTuple):
-    """One value of state, and where it lies."""
+class StoredItem(NamedTuple):
+    """One value of a key in its stored form: name and value are bytes of the codec."""
 
-    scope: str
-    key: Any
     store: str
-    name: Any
-    value: Any
+    name: bytes
+    value: bytes
+    expires: int | None
+    """When it is gone, in milliseconds since 1970; None: never."""
 
 
-def scan_items(
-    store: Store, scope: str, groups: int, codec: Codec, decode_key: Callable[[bytes], Any]
-) -> Iterator[StateItem]:
-    """Yield every value that a key group's store holds."""
-    pages = Pages(store, codec, groups)
-    view = KeyScope(codec, undo=False)
-    view.open(pages)
-    for key, entry in pages.scan():
-        view.bind(key)
-        shown_key = None if key is None else decode_key(key)
-        for name in dict.fromkeys(_store_of(name) for name in entry if not _is_ours(name)):
-            state = State(view, name)
-            for item in state.keys():  # noqa: SIM118 - not a dict
-                yield StateItem(scope, shown_key, name, item, state.get(item))
+def stored_items(pages: Pages, entry: Entry) -> Iterator[StoredItem]:
+    """Yield what an entry holds for its key: not what we keep there for ourselves."""
+    for name, value in entry.items():
+        if not _is_ours(name):
+            plain_name = name_bytes(name)
+            yield StoredItem(_store_of(name), plain_name, *_value_bytes(pages, value))
+
+
+def stored_timers(entry: Entry) -> Iterator[tuple[str, Timer]]:
+    """Yield the timers of a key, each with the step that set it."""
+    stored = entry.get(_TIMERS)
+    for step, timers in ({} if stored is None else _unpack(stored.data)).items():
+        for name, (at, clock) in timers.items():
+            yield step, Timer(name, at, clock)
+
+
+def name_bytes(name: str | bytes) -> bytes:
+    """Return the codec's form of a name, without the store."""
+    store = _store_of(name)
+    if isinstance(name, bytes):
+        return name if store == DEFAULT_STORE else name[len(store.encode()) + 2 :]
+    if store != DEFAULT_STORE:
+        return _pack(name[len(store) + 2 :])
+    return _pack(name[2:] if name[:2] == _MARK + _MARK else name)
+
+
+def stored_name(store: str, name: bytes) -> str | bytes:
+    """Return how an entry calls a name of a store, from the codec's form of the name."""
+    plain = _unpack(name)
+    if type(plain) is not str:
+        is_default = store == DEFAULT_STORE
+        return name if is_default else _BYTE_MARK + f"{store}{_MARK}".encode() + name
+    if store != DEFAULT_STORE:
+        return f"{_MARK}{store}{_MARK}{plain}"
+    return f"{_MARK}{_MARK}{plain}" if plain[:1] == _MARK else plain
+
+
+def stored_value(value: bytes) -> Any:
+    """Return how an entry keeps a value, from the codec's form of it."""
+    plain = _unpack(value)
+    is_atom = plain is None or type(plain) in (bool, int, float, str, bytes)
+    return plain if is_atom else Ext(CONTAINER, value)
+
+
+def store_of(name: str | bytes) -> str | None:
+    """Return the store that a name of an entry belongs to; None: it is none of a store's."""
+    return None if _is_ours(name) else _store_of(name)
+
+
+def _value_bytes(pages: Pages, value: Any) -> tuple[bytes, int | None]:
+    """Return the codec's form of a stored value, and when it expires."""
+    if type(value) is not Ext:
+        return _pack(value), None
+    if value.code == LARGE_VALUE:
+        return _value_bytes(pages, pages.large_value(value))
+    if value.code == EXPIRING:
+        inner, _ = _value_bytes(pages, _unpack(memoryview(value.data)[12:]))
+        return inner, _moment(value)
+    return bytes(value.data), None
 
 
 def _is_ours(name: str | bytes) -> bool:

@@ -1,0 +1,435 @@
+"""Changing state: back in time, copied, edited, divided anew.
+
+Takes an opened group that is stopped (a copy can be taken of one that runs). What is changed is
+a new generation, and the manifest says who did what; where anything fails, all is as it was.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from millpond.admin.generations import clock_behind, new_generation, recorded
+from millpond.admin.opened import At, Opened
+from millpond.directory import Manifest, Replay, StateDirectory, stream_of
+from millpond.errors import ConfigError, StateError
+from millpond.files import Location
+from millpond.state.edit import Edit, encode_edits
+from millpond.state.layout import hash_key
+
+__all__ = [
+    "Rescaled",
+    "Rewound",
+    "backup",
+    "edit",
+    "fork",
+    "rename",
+    "rescale",
+    "restore",
+    "rewind",
+]
+
+# Edits that one row brings to a key group.
+_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True)
+class Rewound:
+    """What going back to a batch means."""
+
+    batch: int
+    time_ms: int
+    batches: int
+    """Batches that will be done again."""
+    records: int
+    """Records that will be read again."""
+    outputs: str
+    lost_edits: int
+    """Changes by hand that are taken back with it."""
+
+    def __str__(self) -> str:
+        what = {
+            "keep": "their outputs are where they belong and are not written again",
+            "again": "their outputs are written again: readers see them twice",
+        }[self.outputs]
+        text = f"state and input go back to batch {self.batch}"
+        if self.batches:
+            text += f"; {self.batches} batches with {self.records:,} records are done again, {what}"
+        if self.lost_edits:
+            text += f"; {self.lost_edits} change(s) by hand behind it are taken back"
+        return text
+
+
+def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
+    """Go back to a batch."""
+    if outputs not in ("keep", "again"):
+        msg = f"outputs must be 'keep' or 'again', got {outputs!r}."
+        raise ConfigError(msg + '\nFix: outputs="keep", which writes nothing twice.')
+    manifest = opened.manifest()
+    number = opened.batch(to, manifest)
+    checkpoint = opened.directory.checkpoint(manifest)
+    planned = [n for n in checkpoint.planned() if n > number]
+    behind = [batch for n in planned if (batch := checkpoint.batch(n)) is not None]
+    if outputs == "keep" and any(batch.foreign for batch in behind):
+        msg = (
+            "batches of Spark's own sources cannot be cut as they were, so their outputs would "
+            "not be the same."
+        )
+        raise StateError(msg + '\nFix: outputs="again", if readers can bear to see them twice.')
+    done = checkpoint.batch(number)
+    assert done is not None
+    committed = [batch for batch in behind if batch.number <= (checkpoint.last() or 0)]
+    again = recorded(committed)
+    meant = Rewound(
+        number,
+        done.time_ms,
+        len(again) or len(committed),
+        _records(done.offsets, committed[-1].offsets) if committed else 0,
+        outputs,
+        sum("edits" in batch.source for batch in committed),
+    )
+    if dry_run or not committed:
+        return meant
+    with new_generation(opened, "rewind", number) as new:
+        delivered = new.replay.delivered
+        if outputs == "keep":
+            last = max(again, default=0)
+            batches = {**recorded(behind), **new.replay.batches}
+            new.replay = Replay(max(delivered, last - 1), batches)
+        else:
+            new.replay = Replay()
+            new.manifest.stream = stream_of(opened.directory.group, new.manifest)
+        new.manifest.partitions = done.partitions or new.manifest.partitions
+        new.manifest.note("rewind", to=number, outputs=outputs, by=_user())
+    return meant
+
+
+def _records(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> int:
+    return sum(
+        end - before.get(name, {}).get(partition, 0)
+        for name, offsets in after.items()
+        for partition, end in offsets.items()
+    )
+
+
+# --- copies ---------------------------------------------------------------------------------
+
+
+def fork(opened: Opened, group: str, at: At, state_dir: str | None) -> int:
+    """Copy the group under another name; return the batch from which it goes on."""
+    manifest = opened.manifest()
+    number = opened.batch(at, manifest)
+    target = opened.sibling(group, state_dir)
+    if target.load() is not None:
+        msg = f"there is a group {group!r} already in {target.folder}."
+        raise StateError(msg + "\nFix: choose another name.")
+    copied = replace(manifest, id=uuid4().hex, generation=1, audit=list(manifest.audit))
+    copied.stream = stream_of(group, copied)
+    batch = opened.directory.checkpoint(manifest).batch(number)
+    copied.partitions = (batch.partitions if batch else 0) or copied.partitions
+    copied.note("fork", of=opened.directory.group, batch=number, by=_user())
+    _copy(opened.directory, manifest, target, copied, number)
+    return number
+
+
+def backup(opened: Opened, path: str) -> int:
+    """Copy the group to another state directory; return the batch that it holds."""
+    manifest = opened.manifest()
+    number = opened.batch(None, manifest)
+    target = opened.sibling(opened.directory.group, path)
+    if target.load() is not None:
+        msg = f"{target.folder} holds a backup already."
+        raise StateError(msg + "\nFix: give each backup a folder of its own.")
+    copied = replace(manifest, generation=1, audit=list(manifest.audit))
+    copied.note("backup", batch=number, by=_user())
+    _copy(opened.directory, manifest, target, copied, number)
+    return number
+
+
+def restore(opened: Opened, path: str) -> int:
+    """Take the place of the group's state with that of a backup; return its last batch."""
+    source = opened.sibling(opened.directory.group, path)
+    kept = source.load()
+    if kept is None:
+        msg = f"there is no backup of group {opened.directory.group!r} in {path}."
+        raise StateError(msg + "\nFix: is it the right folder?")
+    number = source.checkpoint(kept).last()
+    if number is None:
+        msg = f"the backup in {path} holds no batch."
+        raise StateError(msg + "\nFix: choose another one.")
+    directory = opened.directory
+    with directory.held("restore"):
+        before = directory.load()
+        restored = replace(kept, audit=list(kept.audit if before is None else before.audit))
+        restored.generation = directory.next_generation()
+        # Batches behind the backup may be cut otherwise: what they put out is new.
+        restored.stream = f"{stream_of(directory.group, restored)}/{uuid4().hex[:8]}"
+        restored.note("restore", batch=number, by=_user())
+        _copy(source, kept, directory, restored, number)
+        for other in directory.generations():
+            if other not in (restored.generation, 0 if before is None else before.generation):
+                directory.drop_generation(other)
+    return number
+
+
+def _copy(
+    source: StateDirectory, manifest: Manifest, target: StateDirectory, copied: Manifest, last: int
+) -> None:
+    """Copy a generation with its sources; the manifest comes last."""
+    folder = target.generation_folder(copied.generation)
+    try:
+        source.checkpoint(manifest).copy_to(folder, last)
+        clock = clock_behind(source, manifest, last)
+        if clock is not None:
+            target.clock_file(copied).write(json.dumps(clock).encode())
+        for place, info in source.sources.walk():
+            relative = place.path.removeprefix(source.sources.path + "/")
+            _copy_source(place, target.sources / relative, info.name)
+        target.save(copied)
+    except BaseException:
+        target.drop_generation(copied.generation)
+        raise
+
+
+def _copy_source(place: Location, target: Location, name: str) -> None:
+    """Segments never change, so their bytes may be shared; nothing else may: locks above all."""
+    if name.endswith(".arrow"):
+        place.copy_to(target)
+    elif not name.endswith("lock"):
+        target.write(place.read() or b"")
+
+
+# --- edits ----------------------------------------------------------------------------------
+
+
+ALL: Any = object()
+"""Every name of a key."""
+
+
+def place(opened: Opened, store: str | None) -> tuple[str, str]:
+    """Return the scope and the store that are meant; None: the only one there is."""
+    manifest = opened.manifest()
+    scope, name = find_place(manifest, store)
+    if name in manifest.settings.get(scope, {}):
+        msg = f"{scope}/{name} is kept by a window or an aggregation in a form of its own."
+        raise StateError(msg + "\nFix: delete the key, or rewind to before the mistake.")
+    return scope, name
+
+
+def set_values(
+    opened: Opened, scope: str, store: str, given: Iterable[tuple[Any, dict[Any, Any]]], what: str
+) -> int:
+    """Set names of keys in one store."""
+    manifest = opened.manifest()
+    keys: list[str] = []
+    edits = []
+    for key, values in given:
+        keys.append(repr(key))
+        data = opened.key_bytes(manifest, scope, key)
+        for name, value in values.items():
+            stored = (opened.stored(name), opened.stored(value))
+            edits.append((scope, Edit("set", data, store, *stored)))
+    shown_keys = keys if len(keys) <= 10 else [*keys[:10], f"and {len(keys) - 10} more"]
+    return edit(opened, edits, what, {"store": f"{scope}/{store}", "keys": shown_keys})
+
+
+def delete(opened: Opened, key: Any, name: Any, store: str | None) -> int:
+    """Delete one name of a key, or all it has."""
+    manifest = opened.manifest()
+    if name is ALL and store is None:
+        targets: list[tuple[str, str | None]] = [(scope, None) for scope in manifest.stores]
+    else:
+        targets = [find_place(manifest, store)]
+    stored = None if name is ALL else opened.stored(name)
+    edits = [
+        (scope, Edit("delete", opened.key_bytes(manifest, scope, key), held_in, stored))
+        for scope, held_in in targets
+    ]
+    return edit(opened, edits, "delete", {"keys": [repr(key)], "store": store or "all"})
+
+
+def edit(
+    opened: Opened,
+    edits: Iterable[tuple[str, Edit]],
+    what: str,
+    details: dict[str, Any],
+    amend: Callable[[Manifest], None] | None = None,
+) -> int:
+    """Apply edits, each to the key of a scope; return how many values changed."""
+    manifest = opened.manifest()
+    grouped: dict[tuple[str, int], list[Edit]] = {}
+    for scope, one in edits:
+        if scope not in manifest.stores:
+            msg = f"there is no key scope {scope!r}; there are {', '.join(manifest.stores)}."
+            raise StateError(msg + "\nFix: use one of these.")
+        if one.what == "rename":
+            for group in range(manifest.groups):
+                grouped.setdefault((scope, group), []).append(one)
+        else:
+            grouped.setdefault((scope, hash_key(one.key) % manifest.groups), []).append(one)
+    from millpond.spark.edit import EDITS
+
+    rows = [
+        (scope, group, EDITS, encode_edits(mine[low : low + _AT_ONCE]))
+        for (scope, group), mine in grouped.items()
+        for low in range(0, len(mine), _AT_ONCE)
+    ]
+    return _run(opened, _frame(opened, rows), what, details, amend)
+
+
+def _frame(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
+    schema = "scope string, grp int, kind int, payload binary"
+    return opened.session.createDataFrame(
+        [(scope, group, kind, bytearray(payload)) for scope, group, kind, payload in rows], schema
+    )
+
+
+def _run(
+    opened: Opened,
+    rows: Any,
+    what: str,
+    details: dict[str, Any],
+    amend: Callable[[Manifest], None] | None = None,
+) -> int:
+    """Run rows as a batch of their own in a new generation."""
+    from millpond.spark.edit import run_edit
+    from millpond.spark.ship import send_package
+
+    session = opened.session
+    send_package(session)
+    with new_generation(opened, what) as new:
+        manifest = new.manifest
+        if amend is not None:
+            amend(manifest)
+        layer_of = {**new.old.layer_of, **manifest.layer_of}
+        layers = [
+            frozenset(scope for scope, layer in layer_of.items() if layer == number)
+            for number in range(1, manifest.layers + 1)
+        ]
+        changed = run_edit(session, new.checkpoint, rows, layers, manifest.groups)
+        if new.clock is None:
+            # The last batch is the edit, and must not be done again by a program.
+            batch = new.checkpoint.batch(new.checkpoint.last() or 0)
+            seq = 0 if batch is None else batch.clock.get("seq", 0)
+            new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
+        manifest.note(what, changed=changed, by=_user(), **details)
+    return changed
+
+
+def rename(opened: Opened, old: str, new: str) -> int:
+    """Move state to another name, of a store or of a whole key scope."""
+    manifest = opened.manifest()
+    details = {"old": old, "new": new}
+    if old in manifest.stores:
+        return _rename_scope(opened, manifest, old, new, details)
+    scope, store = find_place(manifest, old)
+    new_scope, _, new_store = new.rpartition("/")
+    if new_scope not in ("", scope):
+        if len(manifest.stores[scope]) > 1 or store != new_store:
+            msg = f"{old} and {new} differ in the key scope, and {scope!r} has other state."
+            raise StateError(msg + f"\nFix: rename the whole scope: {scope} to {new_scope}.")
+        return _rename_scope(opened, manifest, scope, new_scope, details)
+    if new_store in manifest.stores[scope]:
+        msg = f"there is state under {scope}/{new_store} already."
+        raise StateError(msg + "\nFix: choose another name.")
+
+    def amend(manifest: Manifest) -> None:
+        names = [new_store if name == store else name for name in manifest.stores[scope]]
+        manifest.stores = {**manifest.stores, scope: names}
+        made = dict(manifest.settings.get(scope, {}))
+        if store in made:
+            made[new_store] = made.pop(store)
+        manifest.settings = {**manifest.settings, scope: made}
+
+    edits = [(scope, Edit("rename", None, store, new_store=new_store))]
+    return edit(opened, edits, "rename", details, amend)
+
+
+def _rename_scope(
+    opened: Opened, manifest: Manifest, old: str, new: str, details: dict[str, Any]
+) -> int:
+    from millpond.spark.edit import moved
+
+    if new in manifest.stores:
+        msg = f"there is state under {new!r} already."
+        raise StateError(msg + "\nFix: choose another name.")
+    blobs = opened.reader(manifest).blobs(opened.batch(None, manifest))
+
+    def amend(manifest: Manifest) -> None:
+        for name in ("stores", "layer_of", "settings", "keys"):
+            known: dict[str, Any] = dict(getattr(manifest, name))
+            if old in known:
+                known[new] = known.pop(old)
+            setattr(manifest, name, known)
+
+    return _run(opened, moved(blobs, old, new), "rename", details, amend)
+
+
+def find_place(manifest: Manifest, name: str | None) -> tuple[str, str]:
+    """Return the scope and the store of a name; None: the only one there is."""
+    found = [
+        (scope, store)
+        for scope, stores in manifest.stores.items()
+        for store in stores
+        if name in (None, f"{scope}/{store}", store, scope)
+    ]
+    if len(found) != 1:
+        known = ", ".join(f"{s}/{n}" for s, names in manifest.stores.items() for n in names)
+        what = f"there is not one store {name!r}" if name else "the store is not said"
+        msg = f"{what}; there are {known}."
+        raise StateError(msg + "\nFix: use one of these.")
+    return found[0]
+
+
+# --- parallelism ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """State before and after it was divided anew."""
+
+    partitions_before: int
+    partitions: int
+    blobs: int
+    bytes: int
+    checksum: str
+
+
+def rescale(opened: Opened, partitions: int) -> Rescaled:
+    """Divide the state into so many parts."""
+    manifest = opened.manifest()
+    if type(partitions) is not int or not 1 <= partitions <= manifest.groups:
+        msg = f"partitions must be 1 to {manifest.groups}, got {partitions!r}."
+        raise ConfigError(msg + "\nFix: the number of key groups is the most there can be.")
+    from millpond.spark.rescale import fingerprint, repartition
+
+    before = opened.reader(manifest)
+    with new_generation(opened, "rescale") as new:
+        last = opened.batch(None, new.old)
+        expected = fingerprint(before.blobs(last))
+        repartition(opened.session, new.checkpoint, partitions)
+        new.manifest.partitions = partitions
+        after = opened.reader(new.manifest)
+        found = fingerprint(after.blobs(new.checkpoint.last() or 0))
+        if found != expected:
+            msg = (
+                f"after the rescale the state has {found}, before it had {expected}; nothing was "
+                "changed.\nFix: millpond state verify."
+            )
+            raise StateError(msg)
+        new.manifest.note(
+            "rescale", before=new.old.partitions, partitions=partitions, by=_user(), state=found
+        )
+    count, size, checksum = expected
+    return Rescaled(new.old.partitions, partitions, count, size, checksum)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

@@ -1,0 +1,228 @@
+"""State as tables and files: for SQL, for pandas, for other programs; and back from a file.
+
+Takes an opened group; gives one row for each value (scope, store, key, name, value as JSON,
+expires), or one row for each key with a column for each name.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.admin import change, look
+from millpond.admin.opened import At, Opened
+from millpond.connectors.serde import key_from_text
+from millpond.errors import ConfigError, StateError, ValueTypeError, shown
+from millpond.files import is_remote
+from millpond.state.edit import Edit
+from millpond.state.plain import from_plain, from_text
+
+__all__ = ["FORMATS", "export", "import_file", "to_arrow", "to_spark"]
+
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+
+_SCHEMA = pa.schema(
+    [
+        ("scope", pa.string()),
+        ("store", pa.string()),
+        ("key", pa.string()),
+        ("name", pa.string()),
+        ("value", pa.string()),
+        ("expires", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+# Rows that are written at a time.
+_SOME = 20_000
+
+# Columns that a table of keys may have.
+_MOST_NAMES = 1_000
+
+
+def to_spark(opened: Opened, store: str | None, at: At) -> Any:
+    """Return a Spark DataFrame with a row for each value; workers make it."""
+    from millpond.spark.statestore import as_text
+
+    manifest = opened.manifest()
+    rows = opened.reader(manifest).rows(opened.batch(at, manifest))
+    asked = [
+        (scope, name)
+        for scope, names in manifest.stores.items()
+        for name in names
+        if look.is_asked(scope, name, store)
+    ]
+    return as_text(rows, asked, opened.key_forms(manifest))
+
+
+def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
+    """Return a table with a row for each key and a column for each name.
+
+    Values that do not fit one type stay as JSON text.
+    """
+    columns: dict[str, list[Any]] = {}
+    rows: dict[tuple[str, str, str], int] = {}
+    places: list[tuple[Any, ...]] = []
+    for item in look.scan(opened, store, at):
+        name = item.name if isinstance(item.name, str) else json.dumps(item.name, default=str)
+        place = (item.scope, item.store, repr(item.key))
+        row = rows.setdefault(place, len(rows))
+        if row == len(places):
+            places.append((item.scope, item.store, item.key))
+        column = columns.setdefault(name, [])
+        if len(columns) > _MOST_NAMES:
+            msg = f"the state has more than {_MOST_NAMES} names, too many for columns."
+            raise StateError(msg + "\nFix: to_spark(), which has a row for each value.")
+        column.extend([None] * (row - len(column)))
+        column.append(item.value)
+    several = len({place[:2] for place in places}) > 1
+    table = {}
+    if several:
+        table = {"scope": [p[0] for p in places], "store": [p[1] for p in places]}
+    table["key"] = [p[2] for p in places]
+    for name, column in columns.items():
+        column.extend([None] * (len(places) - len(column)))
+        table[f"{name}_" if name in table else name] = column
+    return pa.table({name: _array(values) for name, values in table.items()})
+
+
+def _array(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([None if v is None else json.dumps(v, default=str) for v in values])
+
+
+def export(opened: Opened, path: str, store: str | None, at: At, format: str | None) -> int:
+    """Write a row for each value to a file, or to a folder of files; return how many."""
+    kind = format or FORMATS.get(Path(path).suffix)
+    if kind not in ("parquet", "csv", "json"):
+        msg = f"the format of {path!r} is not known."
+        raise ConfigError(msg + "\nFix: a name that ends in .parquet, .csv or .jsonl, or --format.")
+    frame = to_spark(opened, store, at)
+    if is_remote(path):
+        frame = frame.cache()
+        frame.write.format(kind).option("header", True).mode("errorifexists").save(path)
+        return int(frame.count())
+    with _writer(Path(path), kind) as write:
+        count = 0
+        for rows in _some(frame):
+            write(rows)
+            count += len(rows)
+    return count
+
+
+def _some(frame: Any) -> Iterator[list[tuple[Any, ...]]]:
+    rows: list[tuple[Any, ...]] = []
+    for row in frame.toLocalIterator(prefetchPartitions=True):
+        rows.append(tuple(row))
+        if len(rows) == _SOME:
+            yield rows
+            rows = []
+    yield rows
+
+
+class _writer:
+    """Writes rows to one file, which appears when all is written."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path = path
+        self._aside = path.with_name(f".{path.name}.writing")
+        self._kind = kind
+
+    def __enter__(self) -> Any:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._kind == "parquet":
+            self._parquet = pq.ParquetWriter(self._aside, _SCHEMA)
+            return self._write_parquet
+        self._file = self._aside.open("w", newline="")
+        if self._kind == "csv":
+            self._csv = csv.writer(self._file)
+            self._csv.writerow(_SCHEMA.names)
+            return self._write_csv
+        return self._write_json
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        (self._parquet if self._kind == "parquet" else self._file).close()
+        if kind is None:
+            self._aside.replace(self._path)
+        else:
+            self._aside.unlink(missing_ok=True)
+
+    def _write_parquet(self, rows: list[tuple[Any, ...]]) -> None:
+        columns = list(zip(*rows, strict=True)) or [()] * len(_SCHEMA)
+        arrays = [pa.array(column, f.type) for column, f in zip(columns, _SCHEMA, strict=True)]
+        self._parquet.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+
+    def _write_csv(self, rows: list[tuple[Any, ...]]) -> None:
+        self._csv.writerows(
+            (*row[:5], "" if row[5] is None else row[5].isoformat()) for row in rows
+        )
+
+    def _write_json(self, rows: list[tuple[Any, ...]]) -> None:
+        for scope, store, key, name, value, expires in rows:
+            line = {"scope": scope, "store": store, "key": key, "name": name}
+            line["value"] = json.loads(value)
+            if expires is not None:
+                line["expires"] = expires.isoformat()
+            self._file.write(json.dumps(line) + "\n")
+
+
+# --- back from a file -----------------------------------------------------------------------
+
+
+def import_file(opened: Opened, path: str, store: str | None) -> int:
+    """Set the values of a file that `export` wrote, or one like it; return how many changed."""
+    manifest = opened.manifest()
+    forms = opened.key_forms(manifest)
+    edits = []
+    for number, row in enumerate(_read(Path(path)), 1):
+        try:
+            scope, held_in = change.find_place(manifest, _store_of(row) or store)
+            key = key_from_text(forms.get(scope, "bytes"), row["key"])
+            value = from_plain(row["value"])
+            edits.append((scope, Edit("set", key, held_in, from_text(row["name"]), value)))
+        except (KeyError, TypeError, ValueError, ValueTypeError, ConfigError, StateError) as error:
+            msg = f"row {number} of {path} cannot be imported: {error!s} ({shown(row)})."
+            fix = "\nFix: it needs key, name and value; nothing was changed."
+            raise ConfigError(msg + fix) from error
+    return change.edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
+
+
+def _store_of(row: dict[str, Any]) -> str | None:
+    if row.get("scope") and row.get("store"):
+        return f"{row['scope']}/{row['store']}"
+    return row.get("store") or row.get("scope")
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    kind = FORMATS.get(path.suffix)
+    if not path.exists() or kind is None:
+        what = "there is no file" if kind else "the format is not known of"
+        msg = f"{what} {str(path)!r}.\nFix: a file that ends in .parquet, .csv or .jsonl."
+        raise ConfigError(msg)
+    if kind == "json":
+        for line in path.read_text().splitlines():
+            if line.strip():
+                yield json.loads(line)
+        return
+    if kind == "csv":
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                yield {**row, "value": _json(row.get("value"))}
+        return
+    for row in pq.read_table(path).to_pylist():
+        yield {**row, "value": _json(row.get("value"))}
+
+
+def _json(text: Any) -> Any:
+    """Return a value that was written as JSON; what is none is text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

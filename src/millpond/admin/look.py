@@ -1,0 +1,254 @@
+"""Looking into state: at one key, at all, at what changed, at what is large.
+
+Takes an opened group; gives items for people. Nothing here changes anything, and the
+application may run meanwhile: what is seen is a committed batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from millpond.admin.items import (
+    ChangedValue,
+    Difference,
+    GroupInfo,
+    KeySize,
+    KeyTimer,
+    StateItem,
+)
+from millpond.admin.opened import At, Opened
+from millpond.admin.records import Recall
+from millpond.directory import Manifest
+from millpond.errors import ConfigError, StateError
+from millpond.state.layout import hash_key
+from millpond.state.rows import key_items
+
+__all__ = ["diff", "get", "history", "info", "items", "scan", "timers", "top"]
+
+T = TypeVar("T")
+
+# Batches that are read again for the records behind the changes of a key; the latest ones.
+_RECALLED = 20
+
+
+def info(opened: Opened) -> GroupInfo:
+    """Return what there is, without starting Spark."""
+    directory, manifest = opened.directory, opened.manifest()
+    checkpoint = directory.checkpoint(manifest)
+    done = checkpoint.committed()
+    last = checkpoint.batch(done[-1]) if done else None
+    commit = {i.name: i.modified_ms for i in (checkpoint.folder / "commits").entries()}
+    stores = [f"{scope}/{store}" for scope, names in manifest.stores.items() for store in names]
+    return GroupInfo(
+        group=directory.group,
+        generation=manifest.generation,
+        generations=directory.generations(),
+        partitions=manifest.partitions,
+        stores=sorted(stores),
+        keys=directory.known_keys(manifest),
+        bytes=sum(found.size for _, found in checkpoint.folder.walk()),
+        first_batch=done[0] if done else None,
+        last_batch=done[-1] if done else None,
+        last_commit_ms=commit.get(str(done[-1])) if done else None,
+        watermarks=dict(last.clock.get("marks", {})) if last else {},
+        running=directory.is_held(),
+    )
+
+
+def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem]:
+    """Return the values of one key, in every scope that has it."""
+
+    def read() -> list[StateItem]:
+        manifest = opened.manifest()
+        batch = opened.batch(at, manifest)
+        found: list[StateItem] = []
+        for scope in _scopes(manifest, store):
+            data = opened.key_bytes(manifest, scope, key)
+            group = hash_key(data) % manifest.groups
+            blobs = opened.reader(manifest).group(scope, group, batch)
+            for item in key_items(blobs, manifest.groups, data) or []:
+                if is_asked(scope, item.store, store):
+                    name, value = opened.value(item.name), opened.value(item.value)
+                    found.append(StateItem(scope, key, item.store, name, value, item.expires))
+        return found
+
+    return _again_if_it_moved(read)
+
+
+def get(opened: Opened, key: Any, store: str | None, at: At) -> dict[Any, Any]:
+    """Return the names and values of one key in one store."""
+    found = items(opened, key, store, at)
+    places = {(item.scope, item.store) for item in found}
+    if len(places) > 1:
+        names = sorted(f"{scope}/{name}" for scope, name in places)
+        msg = f"key {key!r} has state in {', '.join(names)}."
+        raise ConfigError(msg + f"\nFix: say which, as in store={names[0]!r}.")
+    return {_hashable(item.name): item.value for item in found}
+
+
+def scan(
+    opened: Opened,
+    store: str | None,
+    at: At,
+    prefix: str | None = None,
+    where: Callable[[StateItem], bool] | None = None,
+) -> Iterator[StateItem]:
+    """Yield every value."""
+    manifest = opened.manifest()
+    batch = opened.batch(at, manifest)
+    read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
+    rows = opened.reader(manifest).rows(batch)
+    for scope, key, held_in, name, value, expires in _collected(rows, opened, manifest):
+        if not is_asked(scope, held_in, store):
+            continue
+        shown_key = read_key.get(scope, _raw)(key)
+        if prefix is not None and not _text(shown_key).startswith(prefix):
+            continue
+        item = StateItem(
+            scope, shown_key, held_in, opened.value(name), opened.value(value), expires
+        )
+        if where is None or where(item):
+            yield item
+
+
+def timers(opened: Opened, at: At) -> Iterator[KeyTimer]:
+    """Yield every timer that waits."""
+    manifest = opened.manifest()
+    rows = opened.reader(manifest).timers(opened.batch(at, manifest))
+    for scope, key, *rest in _collected(rows, opened, manifest):
+        yield KeyTimer(scope, opened.key_reader(manifest, scope)(key), *rest)
+
+
+def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[ChangedValue]:
+    """Return each change of a key that is kept, the oldest first."""
+    manifest = opened.manifest()
+    checkpoint = opened.directory.checkpoint(manifest)
+    done = checkpoint.committed()
+    if not done:
+        return []
+    # What the oldest batch changed is not known unless it was the first of all.
+    first = done[0] if done[0] == 0 else done[0] + 1
+    found: list[ChangedValue] = []
+    for scope in _scopes(manifest, store):
+        data = opened.key_bytes(manifest, scope, key)
+        group = hash_key(data) % manifest.groups
+        rows = opened.reader(manifest).changes(first, done[-1], scope, group)
+        own = [
+            (number, held_in, name, before, after)
+            for _, number, changed, held_in, name, before, after in _collected(
+                rows, opened, manifest
+            )
+            if changed == data and is_asked(scope, held_in, store)
+        ]
+        recall = Recall(opened, manifest, scope, data)
+        recent = sorted({number for number, *_ in own})[-_RECALLED:] if records else []
+        for number, held_in, name, before, after in own:
+            batch = checkpoint.batch(number)
+            change = ChangedValue(
+                batch=number,
+                time_ms=0 if batch is None else batch.time_ms,
+                scope=scope,
+                key=key,
+                store=held_in,
+                name=opened.value(name),
+                before=opened.value(before),
+                after=opened.value(after),
+                is_new=before is None,
+                is_gone=after is None,
+                records=recall.batch(number) if number in recent else [],
+            )
+            found.append(change)
+    return sorted(found, key=lambda change: change.batch)
+
+
+def diff(opened: Opened, before: At, after: At, store: str | None) -> Iterator[Difference]:
+    """Yield every value that two batches do not have in common."""
+    from millpond.spark.statestore import differing
+
+    manifest = opened.manifest()
+    reader = opened.reader(manifest)
+    old, new = opened.batch(before, manifest), opened.batch(after, manifest)
+    rows = differing(reader.rows(old), reader.rows(new))
+    read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
+    for scope, key, held_in, name, was, now in _collected(rows, opened, manifest):
+        if is_asked(scope, held_in, store):
+            yield Difference(
+                scope,
+                read_key.get(scope, _raw)(key),
+                held_in,
+                opened.value(name),
+                opened.value(was),
+                opened.value(now),
+                was is None,
+                now is None,
+            )
+
+
+def top(opened: Opened, limit: int, by: str) -> list[KeySize]:
+    """Return the largest keys, or those that changed most often."""
+    from millpond.spark.statestore import largest
+
+    if by not in ("bytes", "values", "changes"):
+        msg = f"by must be 'bytes', 'values' or 'changes', got {by!r}."
+        raise ConfigError(msg + "\nFix: by='bytes'.")
+    manifest = opened.manifest()
+    reader = opened.reader(manifest)
+    done = opened.directory.checkpoint(manifest).committed()
+    batch = opened.batch(None, manifest)
+    first = done[0] if done[0] == 0 else done[0] + 1
+    # Counting changes reads every batch that is kept; the size is in the last one.
+    changed = reader.changes(first, batch) if by == "changes" else None
+    rows = largest(reader.rows(batch), changed, limit, by)
+    read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
+    return [
+        KeySize(scope, read_key.get(scope, _raw)(key), *counts)
+        for scope, key, *counts in _collected(rows, opened, manifest)
+    ]
+
+
+def _collected(rows: Any, opened: Opened, manifest: Manifest) -> Iterator[Any]:
+    """Yield the rows of a DataFrame, a part at a time."""
+    from millpond.spark.statestore import telling
+
+    with telling(opened.directory.checkpoint(manifest)):
+        yield from rows.toLocalIterator(prefetchPartitions=True)
+
+
+def _scopes(manifest: Manifest, store: str | None) -> list[str]:
+    """Return the scopes that may have a store."""
+    found = [
+        scope
+        for scope, names in manifest.stores.items()
+        if store is None or any(is_asked(scope, name, store) for name in names)
+    ]
+    if not found:
+        known = [f"{scope}/{name}" for scope, names in manifest.stores.items() for name in names]
+        msg = f"there is no store {store!r}; there are {', '.join(sorted(known)) or 'none'}."
+        raise StateError(msg + "\nFix: use one of these.")
+    return found
+
+
+def is_asked(scope: str, name: str, store: str | None) -> bool:
+    """Tell whether a store is meant: by its own name, its scope's, or both."""
+    return store is None or store in (name, scope, f"{scope}/{name}")
+
+
+def _again_if_it_moved(read: Callable[[], T]) -> T:
+    """Read once more where a running application has just removed what was read."""
+    try:
+        return read()
+    except StateError:
+        return read()
+
+
+def _hashable(name: Any) -> Any:
+    return str(name) if isinstance(name, dict | list) else name
+
+
+def _text(key: Any) -> str:
+    return key.decode("utf-8", "replace") if isinstance(key, bytes) else str(key)
+
+
+def _raw(key: bytes | None) -> Any:
+    return key

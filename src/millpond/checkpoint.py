@@ -1,0 +1,181 @@
+"""The log files of a Spark checkpoint: which batches there are, and what each of them read.
+
+    generations/0001/
+      metadata                 the id of the query
+      offsets/<batch>          what a batch reads: settings, then one line a source
+      commits/<batch>          written when it is done; names the state files that belong to it
+      state/<layer>/           schema of the state; a folder of files for each partition
+
+Takes the folder of a generation. State itself is read by `spark.statestore`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.errors import StateError
+from millpond.files import Location
+
+__all__ = ["Batch", "Checkpoint"]
+
+All = dict[str, dict[str, int]]
+
+# State files are named by the version that they lead to: batch 7 writes version 8.
+_VERSIONED = re.compile(r"^\.?(\d+)_[-0-9a-f]+\.(zip|changelog)")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is written down about a batch before it runs."""
+
+    number: int
+    time_ms: int
+    """When it was planned, by the wall clock."""
+    partitions: int
+    """Into how many parts its state is divided."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """What our own source wrote: `millpond` (offsets) and `clock`."""
+    foreign: tuple[str, ...] = ()
+    """What the sources of Spark itself wrote."""
+
+    @property
+    def offsets(self) -> All:
+        """Up to where it reads each source."""
+        return dict(self.source.get("millpond", {}))
+
+    @property
+    def clock(self) -> dict[str, Any]:
+        """What time it is in it."""
+        return dict(self.source.get("clock", {}))
+
+
+class Checkpoint:
+    """The checkpoint of one generation."""
+
+    def __init__(self, folder: Location) -> None:
+        self.folder = folder
+
+    # --- batches ----------------------------------------------------------------------------
+
+    def committed(self) -> list[int]:
+        """Return the numbers of the batches that are done, as far as they are kept."""
+        return self._numbers("commits")
+
+    def planned(self) -> list[int]:
+        """Return the numbers of the batches whose offsets are written down."""
+        return self._numbers("offsets")
+
+    def last(self) -> int | None:
+        """Return the last batch that is done."""
+        return max(self.committed(), default=None)
+
+    def _numbers(self, folder: str) -> list[int]:
+        found = (self.folder / folder).entries()
+        return sorted(int(info.name) for info in found if info.name.isdigit())
+
+    def batch(self, number: int) -> Batch | None:
+        """Return what is written down about a batch; None where it is not kept.
+
+        Raises:
+            StateError: where the file is damaged.
+        """
+        file = self.folder / "offsets" / str(number)
+        text = file.text()
+        if text is None:
+            return None
+        try:
+            return _parsed(number, text)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise damaged(file, error) from error
+
+    def take_back(self, number: int) -> None:
+        """Forget that a batch was done."""
+        (self.folder / "commits" / str(number)).delete()
+        (self.folder / "commits" / f".{number}.crc").delete()
+
+    def settle(self) -> None:
+        """Make sure that the checkpoint refers to itself, wherever its folder was before.
+
+        Spark writes down the whole path of the schema of the state.
+        """
+        for layer in (self.folder / "state").entries():
+            about = self.folder / "state" / layer.name / "_metadata" / "v2"
+            for info in about.entries():
+                text = (about / info.name).text() if info.name.isdigit() else None
+                if text is not None and relocated(text, self.folder) != text:
+                    (about / f".{info.name}.crc").delete()
+                    (about / info.name).write(relocated(text, self.folder).encode())
+
+    # --- copies -----------------------------------------------------------------------------
+
+    def copy_to(self, target: Location, last: int | None = None) -> None:
+        """Copy the checkpoint as it was behind a batch; the copy goes on by itself.
+
+        State files never change once they are there, so on one disk their bytes are shared.
+        """
+        last = self.last() if last is None else last
+        for place, info in self.folder.walk():
+            relative = place.path.removeprefix(self.folder.path + "/")
+            if last is None or not _is_behind(relative, last):
+                if "/_metadata/" in f"/{relative}" and info.name.isdigit():
+                    self._copy_metadata(place, target, relative)
+                elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
+                    place.copy_to(target / relative)
+
+    def _copy_metadata(self, place: Location, target: Location, relative: str) -> None:
+        """Copy the description of an operator; it names its schema file by its whole path."""
+        text = place.text() or ""
+        (target / relative).write(relocated(text, target).encode())
+
+
+def relocated(text: str, folder: Location) -> str:
+    """Return the description of an operator with its schema file in another checkpoint."""
+    home = folder.path if not folder.is_local else f"file:{folder.path}"
+    return re.sub(r'"[^"]*?(/state/\d+/_stateSchema/[^"]*)"', rf'"{home}\1"', text)
+
+
+def _is_behind(relative: str, last: int) -> bool:
+    """Tell whether a file belongs to batches behind the last one wanted."""
+    folder, _, name = relative.rpartition("/")
+    if folder in ("offsets", "commits"):
+        number = name.removeprefix(".").removesuffix(".crc")
+        return number.isdigit() and int(number) > last
+    if folder.startswith("state/"):
+        found = _VERSIONED.match(name)
+        if found:
+            return int(found[1]) > last + 1
+        if folder.endswith("/_metadata/v2"):
+            number = name.removeprefix(".").removesuffix(".crc")
+            return number.isdigit() and int(number) > last + 1
+    return folder == "" and not name.lstrip(".").startswith("metadata")
+
+
+def _parsed(number: int, text: str) -> Batch:
+    # Line 0 is the version, line 1 the batch's settings, then one line a source.
+    version, settings, *sources = text.splitlines()
+    if version != "v1":
+        msg = f"its version is {version[:20]!r}"
+        raise ValueError(msg)
+    about = json.loads(settings)
+    own: dict[str, Any] = {}
+    foreign = []
+    for line in sources:
+        offsets = json.loads(line) if line.startswith("{") else None
+        if isinstance(offsets, dict) and "millpond" in offsets:
+            own = offsets
+        else:
+            foreign.append(line)
+    partitions = int(about.get("conf", {}).get("spark.sql.shuffle.partitions", 0))
+    return Batch(number, int(about.get("batchTimestampMs", 0)), partitions, own, tuple(foreign))
+
+
+def damaged(file: Location, error: object) -> StateError:
+    """Return the error for a file that cannot be read."""
+    msg = (
+        f"{file} is damaged: {error}.\n"
+        "Fix: millpond state repair, which goes back to the last batch that is whole."
+    )
+    return StateError(msg)

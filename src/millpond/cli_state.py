@@ -1,0 +1,451 @@
+"""The command `millpond state`: parse, call `millpond.admin`, print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from millpond import admin
+from millpond.admin.items import ChangedValue, StateItem
+from millpond.admin.opened import groups_in
+from millpond.errors import ConfigError, shown
+from millpond.loading import load_application
+from millpond.record import Record
+
+__all__ = ["state"]
+
+state = typer.Typer(
+    help="Look into state, repair, rewind, rescale and move it. TARGET is APP.py or a state "
+    "directory.",
+    no_args_is_help=True,
+)
+
+_out = Console()
+
+Target = Annotated[str, typer.Argument(help="APP.py, APP.py:name, or a state directory.")]
+Group = Annotated[str | None, typer.Option("--group", help="The consumer group.")]
+Store = Annotated[str | None, typer.Option("--store", help="A store, a key scope, or both: a/b.")]
+At = Annotated[str | None, typer.Option("--at", help="A batch, 10:05, or 2026-11-15T10:05.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Config = Annotated[
+    list[str] | None, typer.Option("-c", help="NAME=VALUE, a setting of Spark; repeatable.")
+]
+
+
+def _open(target: str, group: str | None, config: list[str] | None) -> admin.Admin:
+    settings = dict(_pair(text) for text in config or [])
+    file = target.partition(":")[0]
+    if file.endswith(".py"):
+        app = load_application(target)
+        return admin.open(app, group, spark_config=settings or None, plain=True)
+    return admin.open(target, group, spark_config=settings or None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ConfigError(f"{shown(text)} is no setting.\nFix: NAME=VALUE.")
+    return name, value
+
+
+# --- looking --------------------------------------------------------------------------------
+
+
+@state.command("ls")
+def list_groups(
+    target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
+    """List groups with their stores, keys, bytes, batches and watermark."""
+    names = [group]
+    if group is None and not target.partition(":")[0].endswith(".py"):
+        names = list(groups_in(target, lambda: _open(target, "any", config)._opened.files()))
+        if not names and not as_json:
+            _out.print(f"No groups in {target}.")
+    rows = []
+    for name in names:
+        info = _open(target, name, config).info()
+        rows.append(
+            {
+                "group": info.group,
+                "running": info.running,
+                "generation": info.generation,
+                "generations": info.generations,
+                "stores": info.stores,
+                "keys": info.keys,
+                "bytes": info.bytes,
+                "partitions": info.partitions,
+                "first_batch": info.first_batch,
+                "last_batch": info.last_batch,
+                "last_commit": _time(info.last_commit_ms),
+                "watermarks": {name: _time(mark) for name, mark in info.watermarks.items()},
+            }
+        )
+    if as_json:
+        _show(rows, as_json)
+        return
+    for row in rows:
+        table = Table(show_header=False)
+        for name, value in row.items():
+            table.add_row(name.replace("_", " "), _cell(value))
+        _out.print(table)
+
+
+@state.command()
+def get(
+    target: Target,
+    key: str,
+    store: Store = None,
+    at: At = None,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show what one key keeps, now or at a past batch."""
+    opened = _open(target, group, config)
+    found = _by_key(key, lambda k: opened.items(k, store, at))
+    if not found and not as_json:
+        _out.print(f"{key} keeps nothing.")
+        raise typer.Exit(1)
+    _items(found, as_json)
+
+
+@state.command()
+def scan(
+    target: Target,
+    prefix: Annotated[str | None, typer.Option(help="Keys that begin with this.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="A Python expression of key, name, value, store.")
+    ] = None,
+    store: Store = None,
+    at: At = None,
+    limit: Annotated[int, typer.Option(help="So many values at most; 0: all.")] = 100,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show many values."""
+    opened = _open(target, group, config)
+    found = opened.scan(prefix, None if where is None else _condition(where), store, at)
+    _items(islice(found, limit or None), as_json)
+
+
+@state.command()
+def history(
+    target: Target,
+    key: str,
+    store: Store = None,
+    records: Annotated[bool, typer.Option(help="Also the records behind each change.")] = True,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show each change of a key: batch, time, before, after, and the records that caused it."""
+    opened = _open(target, group, config)
+    found: list[ChangedValue] = _by_key(key, lambda k: opened.history(k, store, records))
+    rows = [
+        {
+            "batch": change.batch,
+            "time": _time(change.time_ms),
+            "store": f"{change.scope}/{change.store}",
+            "name": change.name,
+            "before": change.before,
+            "after": change.after,
+            "records": [r._asdict() if as_json else _record(r) for r in change.records],
+        }
+        for change in found
+    ]
+    _show(rows, as_json)
+
+
+@state.command()
+def diff(
+    target: Target,
+    before: Annotated[str, typer.Argument(help="A batch or a time.")],
+    after: Annotated[str | None, typer.Argument(help="Default: the last batch.")] = None,
+    store: Store = None,
+    limit: Annotated[int, typer.Option(help="So many values at most; 0: all.")] = 100,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show what differs between two batches."""
+    opened = _open(target, group, config)
+    found = islice(opened.diff(before, after, store), limit or None)
+    _show((_placed(difference._asdict()) for difference in found), as_json)
+
+
+@state.command()
+def top(
+    target: Target,
+    by: Annotated[str, typer.Option(help="bytes, values or changes.")] = "bytes",
+    limit: Annotated[int, typer.Option(help="So many keys.")] = 10,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show the keys that keep most, or change most often."""
+    found = _open(target, group, config).top(limit, by)
+    _show((size._asdict() for size in found), as_json)
+
+
+@state.command()
+def timers(
+    target: Target,
+    at: At = None,
+    limit: Annotated[int, typer.Option(help="So many at most; 0: all.")] = 100,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show the timers that wait."""
+    found = islice(_open(target, group, config).timers(at), limit or None)
+    _show(({**timer._asdict(), "at": _time(timer.at)} for timer in found), as_json)
+
+
+@state.command()
+def export(
+    target: Target,
+    path: Annotated[str, typer.Argument(help="A .parquet, .csv or .jsonl file.")],
+    store: Store = None,
+    at: At = None,
+    format: Annotated[str | None, typer.Option(help="parquet, csv or json.")] = None,
+    group: Group = None,
+    config: Config = None,
+) -> None:
+    """Write all values to a file."""
+    count = _open(target, group, config).export(path, store, at, format)
+    typer.echo(f"{count:,} values written to {path}.")
+
+
+@state.command()
+def audit(
+    target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
+    """Show what was done to the state by hand."""
+    _show(_open(target, group, config).audit(), as_json)
+
+
+# --- changing -------------------------------------------------------------------------------
+
+
+@state.command()
+def rewind(
+    target: Target,
+    to: Annotated[str, typer.Option("--to", help="A batch or a time.")],
+    outputs: Annotated[
+        str, typer.Option(help="keep: write nothing twice; again: write all of it again.")
+    ] = "keep",
+    yes: Yes = False,
+    group: Group = None,
+    config: Config = None,
+) -> None:
+    """Take state and input back to a batch; the next run goes on from there."""
+    opened = _open(target, group, config)
+    meant = opened.rewind(to, outputs, dry_run=True)
+    _confirm(f"{meant}.", yes)
+    opened.rewind(meant.batch, outputs)
+    typer.echo(f"Rewound to batch {meant.batch}.")
+
+
+@state.command()
+def fork(
+    target: Target,
+    new_group: str,
+    at: At = None,
+    group: Group = None,
+    config: Config = None,
+) -> None:
+    """Copy the state to another group, which goes on by itself."""
+    batch = _open(target, group, config).fork(new_group, at)
+    typer.echo(f"Group {new_group} goes on from batch {batch}.")
+
+
+@state.command()
+def backup(target: Target, path: str, group: Group = None, config: Config = None) -> None:
+    """Copy the state to another state directory."""
+    batch = _open(target, group, config).backup(path)
+    typer.echo(f"{path} holds the state of batch {batch}.")
+
+
+@state.command()
+def restore(
+    target: Target, path: str, yes: Yes = False, group: Group = None, config: Config = None
+) -> None:
+    """Replace the state with that of a backup."""
+    _confirm("The state is replaced; records behind the backup give their outputs again.", yes)
+    batch = _open(target, group, config).restore(path)
+    typer.echo(f"The state is that of batch {batch} of the backup.")
+
+
+@state.command("set")
+def set_values(
+    target: Target,
+    key: str,
+    values: Annotated[list[str], typer.Argument(help="NAME=VALUE, the value as JSON or text.")],
+    store: Store = None,
+    group: Group = None,
+    config: Config = None,
+) -> None:
+    """Set values of a key, in a new generation."""
+    opened = _open(target, group, config)
+    pairs = {name: _value(text) for name, text in map(_pair, values)}
+    changed = _by_key(key, lambda k: opened.set(k, pairs, store), first=True)
+    typer.echo(f"{changed} value(s) changed.")
+
+
+@state.command()
+def delete(
+    target: Target,
+    key: str,
+    name: Annotated[str | None, typer.Option(help="Only this name.")] = None,
+    store: Store = None,
+    group: Group = None,
+    config: Config = None,
+) -> None:
+    """Delete a key, or one name of it, in a new generation."""
+    opened = _open(target, group, config)
+    options = {} if name is None else {"name": name}
+    gone = _by_key(key, lambda k: opened.delete(k, store=store, **options), first=True)
+    typer.echo(f"{gone} value(s) deleted.")
+
+
+@state.command("import")
+def import_file(
+    target: Target, path: str, store: Store = None, group: Group = None, config: Config = None
+) -> None:
+    """Set the values of a file, in a new generation."""
+    changed = _open(target, group, config).import_file(path, store)
+    typer.echo(f"{changed:,} value(s) changed.")
+
+
+@state.command()
+def rename(target: Target, old: str, new: str, group: Group = None, config: Config = None) -> None:
+    """Move state to another name: a store (a/b) or a whole key scope (a)."""
+    moved = _open(target, group, config).rename(old, new)
+    typer.echo(f"{old} is now {new} ({moved:,} written).")
+
+
+@state.command()
+def rescale(target: Target, partitions: int, group: Group = None, config: Config = None) -> None:
+    """Divide the state into more or fewer parts."""
+    done = _open(target, group, config).rescale(partitions)
+    typer.echo(
+        f"{done.partitions_before} -> {done.partitions} parts; {done.blobs:,} pages, "
+        f"{done.bytes:,} bytes, checksum {done.checksum} before and after."
+    )
+
+
+# --- how things look ------------------------------------------------------------------------
+
+
+def _by_key(text: str, find: Callable[[Any], Any], *, first: bool = False) -> Any:
+    """Look for a key as text; where there is none, as the number or value that it reads like."""
+    keys: list[Any] = [text]
+    with suppress(ValueError):
+        value = json.loads(text)
+        keys = [text, value] if not isinstance(value, str) else [value, text]
+    error: ConfigError | None = None
+    found: Any = None
+    for key in keys:
+        try:
+            found = find(key)
+        except ConfigError as other:
+            error = other
+            continue
+        if found or first:
+            return found
+    if found is None and error is not None:
+        raise error
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _condition(text: str) -> Callable[[StateItem], bool]:
+    try:
+        code = compile(text, "--where", "eval")
+    except SyntaxError as error:
+        raise ConfigError(f"--where {text!r}: {error}.\nFix: as in 'value > 100'.") from None
+
+    def holds(item: StateItem) -> bool:
+        names = {"key": item.key, "name": item.name, "value": item.value, "store": item.store}
+        try:
+            return bool(eval(code, {}, names))
+        except (TypeError, KeyError, AttributeError, IndexError, ValueError):
+            return False  # a value of another kind is not what is looked for
+        except NameError as error:
+            msg = f"--where {text!r}: {error}."
+            raise ConfigError(msg + "\nFix: it knows key, name, value and store.") from None
+
+    return holds
+
+
+def _items(found: Iterable[StateItem], as_json: bool) -> None:
+    rows = ({**_placed(item._asdict()), "expires": _time(item.expires)} for item in found)
+    _show(rows, as_json)
+
+
+def _placed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the full name of its store."""
+    full = f"{row.pop('scope')}/{row.pop('store')}"
+    return {"store": full, **row}
+
+
+def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
+    """Print rows: a table for people, or one JSON object a line."""
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row, default=_cell))
+        return
+    table = Table()
+    names: list[str] = []
+    for row in rows:
+        for name in row:
+            if name not in names:
+                names.append(name)
+                table.add_column(name.replace("_", " "))
+        table.add_row(*(_cell(row.get(name)) for name in names))
+    _out.print(table if names else "Nothing.")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return "\n".join(map(str, value))
+    if type(value) is int:
+        return f"{value:,}"
+    return value if isinstance(value, str) else shown(value, 200)
+
+
+def _record(record: Record) -> str:
+    place = f"{record.topic}[{record.partition}] {record.offset}"
+    return f"{place}: {shown(record.value, 60)}"
+
+
+def _time(time_ms: int | None) -> str | None:
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _confirm(text: str, yes: bool) -> None:
+    typer.echo(text)
+    if not yes:
+        typer.confirm("Go on?", abort=True)

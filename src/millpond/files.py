@@ -1,0 +1,221 @@
+"""Files of a state directory, wherever it lies.
+
+A `Location` is one file or folder: a path, and what can read and write there. `LocalFiles` is
+that for this machine; `spark.hadoop.HadoopFiles` for every place that Hadoop knows. A file
+appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+__all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_remote", "local"]
+
+
+class FileInfo(NamedTuple):
+    """A file or folder in a folder."""
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_ms: int
+
+
+class Files(Protocol):
+    """What can be done with files at some kind of place. Paths are text."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return what a file holds; None where there is none."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file, with its folders, so that after a crash it is the old one or the new."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file where there is none; tell whether there was none."""
+
+    def entries(self, path: str) -> list[FileInfo]:
+        """Return what a folder holds, by name; nothing where there is no such folder."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file that will never change; its bytes may be shared."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file or a folder with all it holds; no error where there is none."""
+
+
+class Location:
+    """One file or folder.
+
+    >>> str(Location(LocalFiles(), "/state") / "group" / "manifest.json")
+    '/state/group/manifest.json'
+    """
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(self._files, f"{self.path}/{name}")
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"Location({self.path!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Location) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._files, LocalFiles)
+
+    def read(self) -> bytes | None:
+        """Return what the file holds; None where there is none."""
+        return self._files.read(self.path)
+
+    def text(self) -> str | None:
+        """Return what the file holds as text; bytes that are none are marked."""
+        data = self.read()
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def write(self, data: bytes) -> None:
+        """Write the file; after a crash it is whole, the old one or the new one."""
+        self._files.write(self.path, data)
+
+    def create(self, data: bytes) -> bool:
+        """Write the file where there is none; tell whether there was none."""
+        return self._files.create(self.path, data)
+
+    def entries(self) -> list[FileInfo]:
+        """Return what the folder holds, by name."""
+        return self._files.entries(self.path)
+
+    def exists(self) -> bool:
+        """Tell whether there is a file or folder here."""
+        parent, _, name = self.path.rpartition("/")
+        return any(info.name == name for info in self._files.entries(parent))
+
+    def delete(self) -> None:
+        """Remove what is here."""
+        self._files.delete(self.path)
+
+    def walk(self) -> list[tuple[Location, FileInfo]]:
+        """Return every file below the folder."""
+        found: list[tuple[Location, FileInfo]] = []
+        for info in self.entries():
+            place = self / info.name
+            found += place.walk() if info.is_folder else [(place, info)]
+        return found
+
+    def copy_to(self, target: Location) -> None:
+        """Copy a file that will never change."""
+        if type(target._files) is type(self._files):
+            self._files.copy(self.path, target.path)
+        else:
+            data = self.read()
+            if data is None:
+                raise FileNotFoundError(self.path)
+            target.write(data)
+
+
+class LocalFiles:
+    """Files of this machine."""
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, path: str, data: bytes) -> None:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_name(f".{file.name}.{os.getpid()}.writing")
+        try:
+            with aside.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            aside.replace(file)
+        except OSError:
+            with suppress(OSError):
+                aside.unlink()
+            raise
+        _sync_folder(file.parent)
+
+    def create(self, path: str, data: bytes) -> bool:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with file.open("xb") as stream:
+                stream.write(data)
+        except FileExistsError:
+            return False
+        return True
+
+    def entries(self, path: str) -> list[FileInfo]:
+        found = []
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        for entry in entries:
+            with suppress(FileNotFoundError):  # it may go while we look
+                status = entry.stat()
+                time_ms = status.st_mtime_ns // 1_000_000
+                found.append(FileInfo(entry.name, entry.is_dir(), status.st_size, time_ms))
+        return found
+
+    def copy(self, source: str, target: str) -> None:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            Path(target).unlink()
+            os.link(source, target)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another disk, or one that knows no links
+            shutil.copyfile(source, target)
+
+    def delete(self, path: str) -> None:
+        if Path(path).is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            Path(path).unlink(missing_ok=True)
+
+
+def local(path: str | Path) -> Location:
+    """Return a place on this machine."""
+    text = str(path)
+    if text.startswith("file:"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    return Location(LocalFiles(), str(Path(text).absolute()))
+
+
+def is_remote(path: str | Path) -> bool:
+    """Tell whether a path is an address of another file system, such as s3a://bucket/folder."""
+    text = str(path)
+    return "://" in text and not text.startswith("file:")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

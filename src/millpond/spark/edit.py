@@ -1,0 +1,191 @@
+"""One batch that changes state by hand.
+
+Takes rows that say what to write into which key group; runs them as a batch of their own on a
+checkpoint, through operators of the same shape as the program's, so Spark writes and commits
+the state like any other. The offsets stay where they are, and nothing is put out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from millpond.checkpoint import Checkpoint
+from millpond.runtime.batch import PACKED
+from millpond.spark.stages import SparkStore
+from millpond.spark.statestore import telling
+from millpond.state.edit import apply_edits, decode_edits
+
+__all__ = ["EDITS", "moved", "run_edit"]
+
+# What a row brings to its key group, in the order in which it is done: nothing of what was there
+# stays; a blob (its id, one byte of length first); edits.
+CLEAR, BLOB, EDITS = 0, 1, 2
+
+_PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
+
+
+def run_edit(
+    session: SparkSession,
+    checkpoint: Checkpoint,
+    rows: DataFrame,
+    layers: list[frozenset[str]],
+    groups: int,
+) -> int:
+    """Run rows of (scope, grp, kind, payload) as a batch; return how many values it changed.
+
+    Args:
+        session: The Spark session.
+        checkpoint: The checkpoint to add a batch to.
+        rows: What to do.
+        layers: For each layer, the scopes that it keeps.
+        groups: How many key groups the state has.
+    """
+    last = checkpoint.last()
+    batch = None if last is None else checkpoint.batch(last)
+    session.dataSource.register(EditSource)
+    session.dataSource.register(EchoSource)
+    start = {} if batch is None else batch.source
+    ticks = session.readStream.format(EditSource.name()).option("start", json.dumps(start)).load()
+    # The one row is sent to wherever the others are, be they millions.
+    packed = rows.crossJoin(F.broadcast(ticks)).select(
+        "scope", "grp", "kind", "payload", F.lit(None).cast("binary").alias("clock")
+    )
+    for _ in batch.foreign if batch else ():
+        packed = packed.unionAll(session.readStream.format(EchoSource.name()).load())
+    for scopes in layers:
+        processor = EditProcessor(scopes, groups)
+        grouped = packed.groupBy("scope", "grp")
+        packed = grouped.transformWithState(processor, PACKED, "append", "None")
+    changed: list[int] = []
+
+    def count(done: DataFrame, number: int) -> None:
+        changed.extend(int(row.kind) for row in done.select("kind").collect())
+
+    before = session.conf.get("spark.sql.shuffle.partitions")
+    if batch is not None and batch.partitions:
+        session.conf.set("spark.sql.shuffle.partitions", str(batch.partitions))
+    try:
+        with telling(checkpoint):
+            writer = packed.writeStream.foreachBatch(count).trigger(availableNow=True)
+            query = writer.option("checkpointLocation", checkpoint.folder.path).start()
+            query.awaitTermination()
+    finally:
+        session.conf.set("spark.sql.shuffle.partitions", str(before))
+    return sum(changed)
+
+
+def moved(blobs: DataFrame, old: str, new: str) -> DataFrame:
+    """Return the rows that take the blobs of a scope to another one."""
+    mine = blobs.where(F.col("scope") == old)
+    length = F.unhex(F.lpad(F.hex(F.length("id")), 2, "0"))
+    put = mine.select(
+        F.lit(new).alias("scope"),
+        "grp",
+        F.lit(BLOB).alias("kind"),
+        F.concat(length, "id", "blob").alias("payload"),
+    )
+    cleared = mine.select("scope", "grp").distinct()
+    nothing = F.lit(bytearray(b"")).alias("payload")
+    return put.unionAll(cleared.select("scope", "grp", F.lit(CLEAR).alias("kind"), nothing))
+
+
+class EditProcessor(StatefulProcessor):
+    """Applies what is for its scopes; lets the rest pass to the next layer."""
+
+    def __init__(self, scopes: frozenset[str], groups: int) -> None:
+        self._scopes = scopes
+        self._groups = groups
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getMapState("pages", "id binary", "blob binary")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[SparkRow]:
+        scope, group = key
+        if scope not in self._scopes:
+            yield from (_PackedRow(*row) for row in rows)
+            return
+        store, changed = SparkStore(self._state), 0
+        for row in sorted(rows, key=lambda row: row.kind):
+            payload = bytes(row.payload or b"")
+            if row.kind == CLEAR:
+                self._state.clear()
+            elif row.kind == BLOB:
+                length = payload[0]
+                store.put(payload[1 : length + 1], payload[length + 1 :])
+                changed += 1
+            else:
+                changed += apply_edits(store, decode_edits(payload), self._groups)
+        # Its own scope is none, so no later layer takes it for one of its rows.
+        yield _PackedRow("", group, changed, b"", None)
+
+    def close(self) -> None:
+        pass
+
+
+class EditSource(DataSource):
+    """One row, once; its offset is that of the last batch, with a mark."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millpond-edit"
+
+    def schema(self) -> str:
+        return "tick int"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return _EditReader(json.loads(self.options["start"]))
+
+
+class _EditReader(DataSourceStreamReader):
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._start = start
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._start
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        return {**self._start, "edits": self._start.get("edits", 0) + 1}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (1,)
+
+
+class EchoSource(DataSource):
+    """Stands where a source of Spark's own stood: it has nothing, and keeps its offset."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millpond-echo"
+
+    def schema(self) -> str:
+        return PACKED
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return _EchoReader()
+
+
+class _EchoReader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        return start  # type: ignore[no-any-return]
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from ()

@@ -1,0 +1,306 @@
+"""State as DataFrames, at any batch that a checkpoint keeps.
+
+Takes a checkpoint; gives rows of values, of timers and of changes, read with Spark's own reader
+of state stores, so what is read is what the query would load. Workers take pages apart without
+any type of the program: keys, names and values stay bytes of the codec.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millpond.checkpoint import Checkpoint
+from millpond.connectors.serde import key_to_text
+from millpond.errors import EngineError, StateError
+from millpond.state.plain import to_plain, to_text
+from millpond.state.rows import changes, group_rows, group_timers
+from millpond.state.store import MemoryStore
+
+__all__ = ["StateReader", "blobs_at", "differing", "largest", "telling"]
+
+_ROWS = "scope string, key binary, store string, name binary, value binary, expires long"
+_TEXTS = "scope string, store string, key string, name string, value string, expires timestamp"
+_TIMERS = "scope string, key binary, step string, name string, at long, clock string"
+_CHANGES = (
+    "scope string, batch long, key binary, store string, name binary, before binary, after binary"
+)
+
+
+class StateReader:
+    """Reads the state of one generation."""
+
+    def __init__(
+        self, session: SparkSession, checkpoint: Checkpoint, layers: int, groups: int
+    ) -> None:
+        self.session = session
+        self.checkpoint = checkpoint
+        self._layers = layers
+        self._groups = groups
+
+    def rows(self, batch: int) -> DataFrame:
+        """Return every value: scope, key, store, name, value, expires."""
+        groups = self._groups  # not self: what a worker calls is pickled
+        return self._taken_apart(batch, lambda blobs: _rows_of(blobs, groups), _ROWS)
+
+    def timers(self, batch: int) -> DataFrame:
+        """Return every timer: scope, key, step, name, at, clock."""
+        groups = self._groups
+        return self._taken_apart(batch, lambda blobs: _timers_of(blobs, groups), _TIMERS)
+
+    def _taken_apart(
+        self, batch: int, function: Callable[[pa.Table], pa.Table], schema: str
+    ) -> DataFrame:
+        return self.blobs(batch).groupBy("scope", "grp").applyInArrow(function, schema)
+
+    def blobs(self, batch: int) -> DataFrame:
+        """Return what is stored behind a batch: scope, grp, id, blob."""
+        frames = [
+            blobs_at(self.session, self.checkpoint, layer, batch) for layer in range(self._layers)
+        ]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionAll(frame)
+        return whole
+
+    def group(self, scope: str, group: int, batch: int) -> MemoryStore:
+        """Return the blobs of one key group."""
+        asked = self.blobs(batch).where((F.col("scope") == scope) & (F.col("grp") == group))
+        with telling(self.checkpoint):
+            found = asked.select("id", "blob").collect()
+        return MemoryStore({bytes(i): bytes(blob) for i, blob in found})
+
+    def heads(self, batch: int) -> list[tuple[str, int, bytes]]:
+        """Return the head of every key group: scope, group, blob."""
+        heads = self.blobs(batch).where(F.col("id") == F.lit(bytearray(b"h")))
+        with telling(self.checkpoint):
+            return [(s, g, bytes(blob)) for s, g, _, blob in heads.collect()]
+
+    def changes(
+        self, first: int, last: int, scope: str | None = None, group: int | None = None
+    ) -> DataFrame:
+        """Return each value that the batches from first to last have changed.
+
+        Columns: scope, batch, key, store, name, before, after.
+        """
+        where = F.lit(True)
+        if scope is not None:
+            where = (F.col("scope") == scope) & (F.col("grp") == group)
+        whole: DataFrame | None = None
+        groups = self._groups
+        for begin, end in self._stretches(first, last):
+            base = self._base(begin - 1).where(where).groupBy("scope", "grp")
+            feed = self._feed(begin, end).where(where).groupBy("scope", "grp")
+            frame = base.cogroup(feed).applyInArrow(
+                lambda old, new: _changes_of(old, new, groups), _CHANGES
+            )
+            whole = frame if whole is None else whole.unionAll(frame)
+        return self.session.createDataFrame([], _CHANGES) if whole is None else whole
+
+    def _stretches(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield batches without a rescale between them: that one changed no value."""
+        begin, partitions = first, 0
+        for number in range(first, last + 1):
+            batch = self.checkpoint.batch(number)
+            now = 0 if batch is None else batch.partitions
+            if partitions and now != partitions:
+                if begin < number:
+                    yield begin, number - 1
+                begin = number + 1
+            partitions = now
+        if begin <= last:
+            yield begin, last
+
+    def _base(self, batch: int) -> DataFrame:
+        if batch >= 0:
+            return self.blobs(batch)
+        empty = "scope string, grp int, id binary, blob binary"
+        return self.session.createDataFrame([], empty)
+
+    def _feed(self, first: int, last: int) -> DataFrame:
+        whole: DataFrame | None = None
+        for layer in range(self._layers):
+            reader = _reader(self.session, layer).option("readChangeFeed", True)
+            reader = reader.option("changeStartBatchId", first).option("changeEndBatchId", last)
+            with telling(self.checkpoint):
+                frame = reader.load(self.checkpoint.folder.path).select(
+                    "key.scope",
+                    "key.grp",
+                    "batch_id",
+                    F.col("user_map_key.id").alias("id"),
+                    F.when(F.col("change_type") == "update", F.col("user_map_value.blob")).alias(
+                        "blob"
+                    ),
+                )
+            whole = frame if whole is None else whole.unionAll(frame)
+        assert whole is not None
+        return whole
+
+
+def as_text(rows: DataFrame, asked: list[tuple[str, str]], forms: dict[str, str]) -> DataFrame:
+    """Return rows that anybody can read.
+
+    Columns: scope, store, key, name, value (JSON), expires.
+
+    Args:
+        rows: Those of `StateReader.rows`.
+        asked: The scopes and stores that are wanted.
+        forms: How the keys of each scope are read.
+    """
+    wanted = [f"{scope}/{store}" for scope, store in asked]
+    mine = rows.where(F.concat_ws("/", "scope", "store").isin(wanted))
+    return mine.mapInArrow(lambda batches: _texts_of(batches, forms), _TEXTS)
+
+
+def differing(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Return the rows of `StateReader.rows` that differ.
+
+    Columns: scope, key, store, name, before, after.
+    """
+    place = ["scope", "key", "store", "name"]
+    old, new = before.alias("old"), after.alias("new")
+    same = [F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}")) for name in place]
+    joined = old.join(new, reduce(lambda one, other: one & other, same), "full_outer")
+    either = [F.coalesce(f"old.{name}", f"new.{name}").alias(name) for name in place]
+    is_other = ~F.col("old.value").eqNullSafe(F.col("new.value"))
+    values = [F.col("old.value").alias("before"), F.col("new.value").alias("after")]
+    return joined.where(is_other).select(*either, *values).orderBy("scope", "key", "store", "name")
+
+
+def largest(rows: DataFrame, changed: DataFrame | None, limit: int, by: str) -> DataFrame:
+    """Return the keys that keep most bytes or changed most often.
+
+    Columns: scope, key, bytes, values, changes.
+    """
+    size = F.length("value") + F.length("name")
+    kept = rows.groupBy("scope", "key").agg(
+        F.sum(size).alias("bytes"), F.count(F.lit(1)).alias("values")
+    )
+    if changed is None:
+        kept = kept.withColumn("changes", F.lit(None).cast("long"))
+        return kept.orderBy(F.desc(by), "scope", "key").limit(limit)
+    counts = changed.groupBy("scope", "key").agg(F.countDistinct("batch").alias("changes"))
+    old, new = kept.alias("old"), counts.alias("new")
+    same = (F.col("old.scope") == F.col("new.scope")) & F.col("old.key").eqNullSafe(
+        F.col("new.key")
+    )
+    joined = old.join(new, same, "left").select(
+        "old.scope",
+        "old.key",
+        "bytes",
+        "values",
+        F.coalesce("changes", F.lit(0)).alias("changes"),
+    )
+    return joined.orderBy(F.desc(by), "scope", "key").limit(limit)
+
+
+def blobs_at(session: SparkSession, checkpoint: Checkpoint, layer: int, batch: int) -> DataFrame:
+    """Return what one layer has stored behind a batch: scope, grp, id, blob."""
+    with telling(checkpoint):
+        frame = _reader(session, layer).option("batchId", batch).load(checkpoint.folder.path)
+    return frame.select(
+        "key.scope",
+        "key.grp",
+        F.col("user_map_key.id").alias("id"),
+        F.col("user_map_value.blob").alias("blob"),
+    )
+
+
+def _reader(session: SparkSession, layer: int) -> Any:
+    reader = session.read.format("statestore")
+    return reader.option("operatorId", layer).option("stateVarName", "pages")
+
+
+@contextmanager
+def telling(checkpoint: Checkpoint) -> Iterator[None]:
+    """Say what Spark could not read, without the JVM's stack."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise told(error, checkpoint) from error
+
+
+def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
+    """Return what Spark said about a checkpoint as an error of ours."""
+    text = str(error).split("JVM stacktrace")[0].split("\n\tat ")[0].strip()
+    if re.search(r"STATE_STORE|STDS_|CHECKSUM|Checksum|Corrupt|FileNotFound|does not exist", text):
+        msg = (
+            f"the state in {checkpoint.folder} cannot be read: {text[:1000]}\n"
+            "Fix: millpond state verify says what is damaged, millpond state repair mends it."
+        )
+        return StateError(msg)
+    return EngineError(f"Spark could not read the state: {text[:2000]}\nFix: see the message.")
+
+
+# --- in the workers -------------------------------------------------------------------------
+
+
+def _rows_of(blobs: pa.Table, groups: int) -> pa.Table:
+    scope = blobs.column("scope")[0].as_py()
+    found = [(scope, *row) for row in group_rows(_store(blobs), groups)]
+    types = [pa.string(), pa.binary(), pa.string(), pa.binary(), pa.binary(), pa.int64()]
+    return _table(found, ["scope", "key", "store", "name", "value", "expires"], types)
+
+
+def _texts_of(batches: Iterable[pa.RecordBatch], forms: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = []
+        for row in batch.to_pylist():
+            key = key_to_text(forms.get(row["scope"], "bytes"), row["key"])
+            value = json.dumps(to_plain(row["value"]))
+            place = (row["scope"], row["store"], key, to_text(row["name"]))
+            found.append((*place, value, row["expires"]))
+        names = ["scope", "store", "key", "name", "value", "expires"]
+        types = [pa.string()] * 5 + [pa.timestamp("ms", tz="UTC")]
+        columns = list(zip(*found, strict=True)) or [()] * len(names)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        yield pa.RecordBatch.from_arrays(
+            [*arrays[:5], arrays[5].cast(pa.timestamp("us", tz="UTC"))], names=names
+        )
+
+
+def _timers_of(blobs: pa.Table, groups: int) -> pa.Table:
+    scope = blobs.column("scope")[0].as_py()
+    found = [(scope, key, step, *timer) for key, step, timer in group_timers(_store(blobs), groups)]
+    types = [pa.string(), pa.binary(), pa.string(), pa.string(), pa.int64(), pa.string()]
+    return _table(found, ["scope", "key", "step", "name", "at", "clock"], types)
+
+
+def _changes_of(base: pa.Table, feed: pa.Table, groups: int) -> pa.Table:
+    batches: dict[int, dict[bytes, bytes | None]] = {}
+    for number, blob_id, blob in zip(
+        feed.column("batch_id").to_pylist(),
+        feed.column("id").to_pylist(),
+        feed.column("blob").to_pylist(),
+        strict=True,
+    ):
+        batches.setdefault(number, {})[blob_id] = blob
+    found = []
+    if batches:
+        scope = feed.column("scope")[0].as_py()
+        walked = changes(_store(base).blobs, sorted(batches.items()), groups)
+        found = [(scope, *change) for change in walked]
+    binary, text = pa.binary(), pa.string()
+    names = ["scope", "batch", "key", "store", "name", "before", "after"]
+    return _table(found, names, [text, pa.int64(), binary, text, binary, binary, binary])
+
+
+def _store(blobs: pa.Table) -> MemoryStore:
+    ids, values = blobs.column("id").to_pylist(), blobs.column("blob").to_pylist()
+    return MemoryStore(dict(zip(ids, values, strict=True)))
+
+
+def _table(rows: Iterable[tuple[Any, ...]], names: list[str], types: list[Any]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.table(arrays, names=names)

@@ -1,0 +1,102 @@
+"""Changes to state by hand: values set, names and keys deleted, stores renamed.
+
+Takes edits and the store of a key group; writes them through the same pages as a program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from millpond.state.codec import Codec
+from millpond.state.layout import EXPIRING, LARGE_BYTES, Pages
+from millpond.state.store import Store
+from millpond.state.view import KeyScope, name_bytes, store_of, stored_name, stored_value
+
+__all__ = ["Edit", "apply_edits", "decode_edits", "encode_edits"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Edit(NamedTuple):
+    """One change; key, name and value are bytes of the codec."""
+
+    what: Literal["set", "delete", "rename"]
+    key: bytes | None
+    store: str | None = None
+    """None: all that the key has, its timers too."""
+    name: bytes | None = None
+    """None: all names of the store."""
+    value: bytes | None = None
+    new_store: str | None = None
+    """What a renamed store is called, for every key of the group."""
+
+
+_decode = msgspec.msgpack.Decoder(list[Edit]).decode
+
+
+def encode_edits(edits: Iterable[Edit]) -> bytes:
+    """Return edits as bytes."""
+    return _encode(list(edits))
+
+
+def decode_edits(data: bytes) -> list[Edit]:
+    """Return the edits of `encode_edits`."""
+    return _decode(data)
+
+
+def apply_edits(store: Store, edits: Iterable[Edit], groups: int) -> int:
+    """Apply edits to a key group; return how many values changed."""
+    codec = Codec()
+    pages = Pages(store, codec, groups)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    changed = sum(_apply(view, pages, edit) for edit in edits)
+    pages.flush()
+    return changed
+
+
+def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
+    if edit.what == "rename":
+        assert edit.store is not None and edit.new_store is not None
+        return sum(_rename(view, key, edit.store, edit.new_store) for key, _ in list(pages.scan()))
+    view.bind(edit.key)
+    if edit.what == "set":
+        assert edit.store is not None and edit.name is not None and edit.value is not None
+        return _set(view, edit.store, edit.name, edit.value)
+    entry = view.place.entry or {}
+    if edit.name is not None and edit.store is not None:
+        names = [stored_name(edit.store, edit.name)]
+    else:
+        names = [n for n in entry if edit.store is None or store_of(n) == edit.store]
+    gone = [name for name in names if name in entry]
+    for name in gone:
+        view.drop(name)
+    return len(gone)
+
+
+def _set(view: KeyScope, store: str, name: bytes, value: bytes) -> int:
+    place = stored_name(store, name)
+    new = stored_value(value)
+    before = (view.place.entry or {}).get(place)
+    if len(value) > LARGE_BYTES:
+        view.place.page.has_large = True
+    if type(before) is Ext and before.code == EXPIRING:  # it still goes when it would have gone
+        new = Ext(EXPIRING, bytes(memoryview(before.data)[:12]) + _encode(new))
+    if before == new:
+        return 0
+    view.put(place, new)
+    return 1
+
+
+def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
+    view.bind(key)
+    entry = view.place.entry or {}
+    moved = {name: value for name, value in entry.items() if store_of(name) == old}
+    for name, value in moved.items():
+        view.drop(name)
+        view.put(stored_name(new, name_bytes(name)), value)
+    return len(moved)

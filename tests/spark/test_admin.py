@@ -1,0 +1,346 @@
+"""State that is looked into and changed by hand, on a real checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import millpond as mp
+from millpond import admin
+from millpond.errors import ConfigError, GroupInUseError, StateError
+
+USERS = [f"user-{number}" for number in range(7)]
+PAYMENTS = [
+    (USERS[n % 7], {"amount": n, "kind": "even" if n % 2 == 0 else "odd"}, 1_000_000 + 1000 * n)
+    for n in range(100)
+]
+
+
+def add(value, state):
+    total = state.get("total", 0) + value["amount"]
+    state.set("total", total)
+    state.set("seen", {"last": value["amount"]}, ttl=timedelta(hours=1))
+    state.set_timer("quiet", after=timedelta(minutes=10))
+    return {"kind": value["kind"], "total": total}
+
+
+def went_quiet(key, state, timer):
+    return {"kind": "quiet", "total": state.get("total")}
+
+
+def count(value, state):
+    state.set("count", state.get("count", 0) + 1)
+    return {"kind": value["kind"], "count": state.get("count"), "total": value["total"]}
+
+
+def payments(make_app, group="payments", source="payments", **options):
+    """Totals by user, counts by kind: two changes of key, a timer, a value that expires."""
+    app = make_app(group, max_records_per_batch=10, **options)
+    topic = app.topic(source, key_deserializer="str", max_future=None)
+    totals = app.dataframe(topic).apply(add, stateful=True, on_timer=went_quiet)
+    totals.group_by("kind").apply(count, stateful=True).to_topic(app.topic(f"{group}-out"))
+    return app
+
+
+def produce(app, records, source="payments"):
+    with app.get_producer() as producer:
+        for key, value, timestamp in records:
+            producer.produce(source, key=key, value=value, timestamp=timestamp)
+
+
+def outputs(app, group="payments"):
+    with app.get_consumer() as consumer:
+        return [record.value for record in consumer.read(f"{group}-out")]
+
+
+def everything(state):
+    return sorted((i.scope, str(i.key), i.store, i.name, str(i.value)) for i in state.scan())
+
+
+def total_of(user, payments):
+    return sum(value["amount"] for key, value, _ in payments if key == user)
+
+
+@pytest.fixture(scope="module")
+def saved(spark, tmp_path_factory):
+    """Ten batches of ten payments, run once for all tests."""
+    folder = tmp_path_factory.mktemp("saved")
+    places = {"state_dir": folder / "state", "topics_dir": folder / "topics", "loglevel": None}
+    options = {"auto_offset_reset": "earliest", "spark": spark, **places}
+    app = payments(lambda group, **more: mp.Application(consumer_group=group, **options, **more))
+    produce(app, PAYMENTS)
+    app.run(drain=True)
+    return folder
+
+
+@pytest.fixture
+def app(saved, make_app, tmp_path):
+    """A copy of that, in a folder of its own."""
+    for name in ("state", "topics"):
+        shutil.copytree(saved / name, tmp_path / name)
+    return payments(make_app)
+
+
+# --- looking --------------------------------------------------------------------------------
+
+
+def test_state_can_be_looked_into_at_any_batch(app):
+    with admin.open(app) as state:
+        info = state.info()
+        assert (info.group, info.generation, info.generations) == ("payments", 1, [1])
+        assert info.stores == ["payments/default", "payments/kind/default"]
+        assert (info.first_batch, info.last_batch, info.keys) == (0, 9, 9)
+        assert info.watermarks["payments"] >= PAYMENTS[80][2]
+        assert not info.running
+
+        for batch in (0, 3, 9):
+            done = PAYMENTS[: 10 * (batch + 1)]
+            found = state.get("user-3", store="payments", at=batch)
+            assert found["total"] == total_of("user-3", done)
+        assert state.get("user-3")["seen"] == {"last": 94}
+        assert state.get("even", store="payments/kind") == {"count": 50}
+        assert state.get("nobody") == {}
+
+        by_time = datetime.fromtimestamp(info.last_commit_ms / 1000, UTC)
+        assert state.get("user-3", at=by_time)["total"] == total_of("user-3", PAYMENTS)
+        with pytest.raises(StateError, match=r"batch 77 is not kept; there are 0 to 9(.|\n)*Fix:"):
+            state.get("user-3", at=77)
+        with pytest.raises(StateError, match=r"so old(.|\n)*Fix:"):
+            state.get("user-3", at=datetime(2020, 1, 1, tzinfo=UTC))
+
+        found = list(state.scan(prefix="user", where=lambda item: item.name == "total"))
+        assert {(i.key, i.value) for i in found} == {(u, total_of(u, PAYMENTS)) for u in USERS}
+        assert {i.key for i in state.scan(store="payments/kind")} == {"even", "odd"}
+        expiring = next(i for i in state.scan() if i.name == "seen" and i.key == "user-3")
+        assert expiring.expires == 1_000_000 + 94_000 + 3_600_000
+
+        changed = list(state.diff(8, 9, store="payments"))
+        assert {d.key for d in changed} == set(USERS)
+        total = next(d for d in changed if d.key == "user-3" and d.name == "total")
+        assert (total.before, total.after) == (
+            total_of("user-3", PAYMENTS[:90]),
+            total_of("user-3", PAYMENTS),
+        )
+
+        timers = {timer.key: timer for timer in state.timers()}
+        assert set(timers) == set(USERS)
+        assert timers["user-3"].at == 1_000_000 + 94_000 + 600_000
+
+        largest = state.top(3)
+        assert len(largest) == 3 and largest[0].bytes >= largest[1].bytes > 0
+        busiest = state.top(20, by="changes")
+        assert {k.key: k.changes for k in busiest} == {
+            "even": 10,
+            "odd": 10,
+            **{user: len({n // 10 for n in range(u, 100, 7)}) for u, user in enumerate(USERS)},
+        }
+
+
+def test_the_history_of_a_key_has_the_records_behind_each_change(app):
+    with admin.open(app) as state:
+        changes = [c for c in state.history("user-3") if c.name == "total"]
+
+    mine = [(n, value) for n, (key, value, _) in enumerate(PAYMENTS) if key == "user-3"]
+    batches = sorted({n // 10 for n, _ in mine})
+    assert [c.batch for c in changes] == batches
+    assert changes[0].is_new and changes[0].before is None
+    for change in changes:
+        assert change.after == total_of("user-3", PAYMENTS[: 10 * (change.batch + 1)])
+        behind = [(n, value) for n, value in mine if n // 10 == change.batch]
+        assert [(r.offset, r.value) for r in change.records] == behind
+
+
+def test_state_is_read_without_the_program(app, spark, tmp_path):
+    with admin.open(tmp_path / "state", spark=spark) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+        assert len(state.history("even", store="payments/kind")) == 10
+
+
+def test_state_is_read_while_the_application_runs_and_not_changed(app, spark):
+    with app_running(app), admin.open(app) as state:
+        assert state.info().running
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+        with pytest.raises(GroupInUseError, match="Fix:"):
+            state.set("user-3", {"total": 0}, store="payments")
+        with pytest.raises(GroupInUseError, match="Fix:"):
+            state.rewind(3)
+
+
+def app_running(app):
+    """What a run holds."""
+    from millpond.directory import StateDirectory
+
+    return StateDirectory(app.config.state_dir, "payments").held("running")
+
+
+# --- back in time ---------------------------------------------------------------------------
+
+
+def test_after_a_rewind_outputs_are_not_written_again_and_all_is_as_it_was(app):
+    before = outputs(app)
+    with admin.open(app) as state:
+        everything_before = everything(state)
+        meant = state.rewind(4, dry_run=True)
+        assert (meant.batches, meant.records) == (5, 50)
+        assert "not written again" in str(meant)
+        assert state.info().last_batch == 9
+
+        state.rewind(4)
+        assert state.info().last_batch == 4
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:50])
+
+    more = [("user-3", {"amount": 1000, "kind": "even"}, 1_100_000)]
+    produce(app, more)
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
+        assert state.info().last_batch == 10
+        assert [entry["what"] for entry in state.audit()] == ["rewind"]
+        at_nine = [i for i in everything_before if i[0] == "payments" and i[1] != "user-3"]
+        assert set(at_nine) <= set(everything(state))
+    assert outputs(app)[: len(before)] == before
+    assert len(outputs(app)) == len(before) + 1
+
+
+def test_a_rewind_may_write_outputs_again(app):
+    before = outputs(app)
+    with admin.open(app) as state:
+        meant = state.rewind(4, outputs="again")
+        assert "readers see them twice" in str(meant)
+
+    app.run(drain=True)
+
+    assert outputs(app) == before + before[50:]
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+
+
+# --- copies ---------------------------------------------------------------------------------
+
+
+def test_a_fork_and_its_origin_go_on_by_themselves(app, make_app):
+    with admin.open(app) as state:
+        assert state.fork("copy", at=6) == 6
+        with pytest.raises(StateError, match=r"already(.|\n)*Fix:"):
+            state.fork("copy")
+
+    copy = payments(make_app, "copy")
+    copy.run(drain=True)
+    more = [("user-3", {"amount": 1000, "kind": "even"}, 1_100_000)]
+    produce(app, more)
+    app.run(drain=True)
+
+    with admin.open(app) as state, admin.open(copy) as copied:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
+        assert copied.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+    assert len(outputs(copy, "copy")) == 30  # what is behind batch 6
+
+
+def test_a_backup_can_be_restored(app, tmp_path):
+    with admin.open(app) as state:
+        assert state.backup(tmp_path / "saved") == 9
+        before = everything(state)
+        state.delete("user-3")
+        assert everything(state) != before
+
+        assert state.restore(tmp_path / "saved") == 9
+        assert everything(state) == before
+        assert [entry["what"] for entry in state.audit()] == ["delete", "restore"]
+    produce(app, [("user-3", {"amount": 1, "kind": "odd"}, 1_100_000)])
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS) + 1
+
+
+# --- edits ----------------------------------------------------------------------------------
+
+
+def test_values_can_be_set_and_keys_deleted(app):
+    with admin.open(app) as state:
+        assert state.set("user-3", {"total": 5_000, "note": ("by", "hand")}, store="payments") == 2
+        assert state.delete("user-4") > 0
+        assert state.get("user-3") == {
+            "total": 5_000,
+            "seen": {"last": 94},
+            "note": ("by", "hand"),
+        }
+        assert state.get("user-4") == {}
+        assert "user-4" not in {timer.key for timer in state.timers()}
+        assert state.get("user-3", at=9)["total"] == total_of("user-3", PAYMENTS)
+        audit = state.audit()
+        assert [(e["what"], e["changed"]) for e in audit][0] == ("set", 2)
+
+    before = outputs(app)
+    produce(app, [(user, {"amount": 1, "kind": "odd"}, 1_100_000) for user in USERS[3:5]])
+    app.run(drain=True)
+
+    assert [value["total"] for value in outputs(app)[len(before) :]] == [5_001, 1]
+
+
+def test_an_edit_between_a_batch_that_was_begun_and_its_end_writes_nothing_twice(app, tmp_path):
+    before = outputs(app)
+    # As if it had been killed between the delivery of the last batch and its commit.
+    generation = tmp_path / "state" / "payments" / "generations" / "0001"
+    for name in ("9", ".9.crc"):
+        (generation / "commits" / name).unlink()
+    with admin.open(app) as state:
+        assert state.info().last_batch == 8
+        state.set("nobody", {"total": 7}, store="payments")
+    app.run(drain=True)
+
+    assert outputs(app) == before
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+        assert state.get("nobody") == {"total": 7}
+
+
+def test_a_rename_is_refused_and_then_the_state_is_moved(app, make_app):
+    renamed = payments(make_app, source="orders")
+    with pytest.raises(StateError, match="millpond state rename payments"):
+        renamed.run(drain=True)
+
+    with admin.open(app) as state:
+        with pytest.raises(StateError, match="Fix:"):
+            state.rename("nothing", "orders")
+        before = everything(state)
+        state.rename("payments/kind", "orders/kind")
+        state.rename("payments", "orders")
+        after = everything(state)
+    assert after == [(i[0].replace("payments", "orders"), *i[1:]) for i in before]
+
+    produce(renamed, [("user-3", {"amount": 1, "kind": "odd"}, 1_100_000)], "orders")
+    renamed.run(drain=True)
+    with admin.open(renamed) as state:
+        assert state.get("user-3", store="orders")["total"] == total_of("user-3", PAYMENTS) + 1
+
+
+# --- parallelism ----------------------------------------------------------------------------
+
+
+def test_state_is_rescaled_and_rewound_across_it(app):
+    with admin.open(app) as state:
+        before = everything(state)
+        assert state.rescale(5).partitions == 5
+        assert everything(state) == before
+    more = [("user-3", {"amount": 1, "kind": "odd"}, 1_100_000)]
+    produce(app, more)
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.rescale(1).partitions_before == 5
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
+        assert [c.after for c in state.history("user-3") if c.name == "total"][-1] == total_of(
+            "user-3", PAYMENTS + more
+        )
+        state.rewind(7)  # before both
+        assert state.info().partitions == 2
+    written = outputs(app)
+    app.run(drain=True)
+
+    assert outputs(app) == written
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
+        with pytest.raises(ConfigError, match="Fix:"):
+            state.rescale(1000)
