@@ -23,7 +23,7 @@ from millpond.connectors.sources import FileSource, ListSource, RateSource, Spar
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.directory import StateDirectory
 from millpond.duration import Duration, milliseconds
-from millpond.errors import ConfigError, MillpondError, shown
+from millpond.errors import ConfigError, DamagedStateError, MillpondError, shown
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
@@ -35,8 +35,11 @@ from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
 
 if TYPE_CHECKING:
     from millpond.admin.items import StateItem
+    from millpond.spark.run import Limits
 
 __all__ = ["Application"]
+
+logger = logging.getLogger("millpond")
 
 T = TypeVar("T", bound=type)
 
@@ -75,6 +78,9 @@ class Application:
             record is let go. Its state writes are undone either way.
         state_ttl: How long state is seen that is set without a `ttl`, by the time of the stream:
             milliseconds or a `timedelta`. Default: for ever.
+        recover: What happens when files of the state turn out to be damaged: "stop" with an
+            error that names them and the command that mends them, or "auto": go back to the last
+            batch that is whole, and go on.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         master: Any Spark master. Default: `local[*]`.
         spark: A SparkSession to use instead of making one.
@@ -99,6 +105,7 @@ class Application:
         max_records_per_batch: int | None = None,
         on_error: str = "stop",
         on_processing_error: Callable[..., bool] | None = None,
+        recover: str = "stop",
         persistence: str = "directory",
         state_ttl: Duration | None = None,
         master: str | None = None,
@@ -121,6 +128,7 @@ class Application:
             max_records_per_batch=max_records_per_batch,
             on_error=on_error,
             on_processing_error=on_processing_error,
+            recover=recover,
             persistence=persistence,
             state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
             master=master,
@@ -301,7 +309,7 @@ class Application:
             metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
                 `_partition` and `_offset`.
         """
-        from millpond.spark.run import Limits, Program, SparkRun
+        from millpond.spark.run import Limits
 
         if timeout < 0 or count < 0:
             msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
@@ -311,6 +319,17 @@ class Application:
             raise MillpondError(msg)
         has_end = bool(timeout or count or drain or self._is_finite())
         limits = Limits(timeout, count, drain, collect and has_end, metadata)
+        try:
+            return self._run(limits)
+        except DamagedStateError as error:
+            if self.config.recover != "auto" or self.config.persistence == "none":
+                raise
+            self._repair(error)
+        return self._run(limits)
+
+    def _run(self, limits: Limits) -> list[Any]:
+        from millpond.spark.run import Program, SparkRun
+
         with ExitStack() as stack:
             directory = self._directory(stack)
             stack.enter_context(directory.held("running"))
@@ -322,6 +341,13 @@ class Application:
                 return self._running.run()  # type: ignore[no-any-return]
             finally:
                 self._running = None
+
+    def _repair(self, error: DamagedStateError) -> None:
+        from millpond import admin
+
+        logger.warning("%s", str(error).partition("\nFix:")[0])
+        with admin.open(self) as state:
+            logger.warning("%s", state.repair())
 
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
@@ -391,7 +417,6 @@ def clocking_of(settings: Any) -> Clocking:
 
 
 def _set_up_logging(level: str | int) -> None:
-    logger = logging.getLogger("millpond")
     try:
         logger.setLevel(level)
     except ValueError:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.errors import StateError
+from millpond.errors import DamagedStateError
 from millpond.files import Location
 
 __all__ = ["Batch", "Checkpoint"]
@@ -80,7 +82,7 @@ class Checkpoint:
         """Return what is written down about a batch; None where it is not kept.
 
         Raises:
-            StateError: where the file is damaged.
+            DamagedStateError: where the file is damaged.
         """
         file = self.folder / "offsets" / str(number)
         text = file.text()
@@ -90,6 +92,63 @@ class Checkpoint:
             return _parsed(number, text)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise damaged(file, error) from error
+
+    def check(self) -> None:
+        """Refuse what a start would stumble over: the small files, of which each counts.
+
+        Raises:
+            DamagedStateError: where one is torn, changed or gone.
+        """
+        planned, committed = self.planned(), self.committed()
+        if not planned and not committed:
+            return
+        query = self.folder / "metadata"
+        text = query.text()
+        if text is None or not checksum_fits(query) or not _is_json(text):
+            raise damaged(query, "it is gone" if text is None else "its checksum does not fit")
+        last = max(committed, default=-1)
+        wanted = [n for n in (last - 1, last, last + 1) if n in planned or 0 <= n == last]
+        for number in wanted:
+            self.check_log(number, is_committed=number in committed)
+        if max(planned, default=-1) > last + 1:
+            raise damaged(self.folder / "commits" / str(last + 1), "it is gone")
+        if committed:
+            self.check_operators()
+
+    def check_log(self, number: int, *, is_committed: bool = True) -> None:
+        """Refuse a batch whose log files are torn, changed or gone."""
+        for folder in ("offsets", "commits") if is_committed else ("offsets",):
+            file = self.folder / folder / str(number)
+            text = file.text()
+            if text is None:
+                raise damaged(file, "it is gone")
+            if not checksum_fits(file):
+                raise damaged(file, "its checksum does not fit")
+            if folder == "commits" and not _is_json(text.partition("\n")[2]):
+                raise damaged(file, "it is torn")
+        self.batch(number)
+
+    def check_operators(self) -> None:
+        """Refuse descriptions of operators that are torn, changed or gone."""
+        layers = [i.name for i in (self.folder / "state").entries() if i.name.isdigit()]
+        if not layers:
+            raise damaged(self.folder / "state", "it is gone")
+        for layer in layers:
+            home = self.folder / "state" / layer
+            about = [i.name for i in (home / "_metadata" / "v2").entries() if i.name.isdigit()]
+            if not about:
+                raise damaged(home / "_metadata" / "v2" / "0", "it is gone")
+            for name in about:
+                file = home / "_metadata" / "v2" / name
+                text = file.text() or ""
+                if not checksum_fits(file) or not _is_json(text.partition("\n")[2]):
+                    raise damaged(file, "its checksum does not fit")
+                for schema in re.findall(r"/_stateSchema/([^\"]*)", text):
+                    place = home / "_stateSchema" / schema
+                    if place.read() is None:
+                        raise damaged(place, "it is gone")
+                    if not checksum_fits(place):
+                        raise damaged(place, "its checksum does not fit")
 
     def take_back(self, number: int) -> None:
         """Forget that a batch was done."""
@@ -111,7 +170,9 @@ class Checkpoint:
 
     # --- copies -----------------------------------------------------------------------------
 
-    def copy_to(self, target: Location, last: int | None = None) -> None:
+    def copy_to(
+        self, target: Location, last: int | None = None, leave_out: Collection[str] = ()
+    ) -> None:
         """Copy the checkpoint as it was behind a batch; the copy goes on by itself.
 
         State files never change once they are there, so on one disk their bytes are shared.
@@ -119,16 +180,32 @@ class Checkpoint:
         last = self.last() if last is None else last
         for place, info in self.folder.walk():
             relative = place.path.removeprefix(self.folder.path + "/")
+            if place.path in leave_out:
+                continue
             if last is None or not _is_behind(relative, last):
                 if "/_metadata/" in f"/{relative}" and info.name.isdigit():
                     self._copy_metadata(place, target, relative)
                 elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
                     place.copy_to(target / relative)
 
+    def cut(self, last: int) -> None:
+        """Remove what belongs to batches behind one."""
+        for place, _ in self.folder.walk():
+            if _is_behind(place.path.removeprefix(self.folder.path + "/"), last):
+                place.delete()
+
     def _copy_metadata(self, place: Location, target: Location, relative: str) -> None:
         """Copy the description of an operator; it names its schema file by its whole path."""
         text = place.text() or ""
         (target / relative).write(relocated(text, target).encode())
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def relocated(text: str, folder: Location) -> str:
@@ -172,10 +249,25 @@ def _parsed(number: int, text: str) -> Batch:
     return Batch(number, int(about.get("batchTimestampMs", 0)), partitions, own, tuple(foreign))
 
 
-def damaged(file: Location, error: object) -> StateError:
+def damaged(file: Location, error: object) -> DamagedStateError:
     """Return the error for a file that cannot be read."""
     msg = (
         f"{file} is damaged: {error}.\n"
-        "Fix: millpond state repair, which goes back to the last batch that is whole."
+        "Fix: millpond state repair APP.py goes back to the last batch that is whole; "
+        'Application(recover="auto") does so at the start.'
     )
-    return StateError(msg)
+    return DamagedStateError(msg)
+
+
+def checksum_fits(file: Location) -> bool:
+    """Tell whether a file is as it was written, by the checksums that Hadoop puts beside it."""
+    parent, _, name = file.path.rpartition("/")
+    sums = Location(file._files, f"{parent}/.{name}.crc").read()
+    if sums is None:
+        return True
+    data = file.read()
+    if data is None or sums[:4] != b"crc\x00":
+        return False
+    step = int.from_bytes(sums[4:8], "big")
+    pieces = [data[low : low + step] for low in range(0, len(data), step)] if step else []
+    return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)

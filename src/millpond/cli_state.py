@@ -234,6 +234,28 @@ def audit(
     _show(_open(target, group, config).audit(), as_json)
 
 
+@state.command()
+def verify(
+    target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
+    """Read every file of the state and say what is damaged."""
+    found = _open(target, group, config).verify()
+    if as_json or found.problems:
+        _show([{"file": p.file, "problem": p.what} for p in found.problems], as_json)
+    if found.problems:
+        typer.echo("Fix: millpond state repair", err=True)
+        raise typer.Exit(1)
+    if not as_json:
+        text = f"{found.files:,} files, {found.bytes:,} bytes, {found.values:,} values"
+        typer.echo(f"{text}: whole, as of batch {found.batch}.")
+
+
+@state.command()
+def repair(target: Target, group: Group = None, config: Config = None) -> None:
+    """Go back to the last batch that is whole; say what will be done again."""
+    typer.echo(f"{_open(target, group, config).repair()}.")
+
+
 # --- changing -------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ class Config:
     max_records_per_batch: int | None = None
     on_error: str = "stop"
     on_processing_error: Callable[..., bool] | None = None
+    recover: str = "stop"
     persistence: str = "directory"
     state_ttl_ms: int | None = None
     master: str | None = None
@@ -52,6 +53,7 @@ class Config:
         _one_of("processing_guarantee", self.processing_guarantee, guarantees)
         _one_of("on_lost_records", self.on_lost_records, ("stop", "skip"))
         _one_of("on_error", self.on_error, ("stop", "dead-letter"))
+        _one_of("recover", self.recover, ("stop", "auto"))
         _one_of("persistence", self.persistence, ("directory", "none"))
         if not isinstance(self.commit_interval, int | float) or not self.commit_interval >= 0:
             msg = f"commit_interval is seconds, 0 or more; got {shown(self.commit_interval)}."

@@ -5,6 +5,7 @@
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint; see `checkpoint`
       clock-0001.json          what the last batch saw of the time; without it, it is done again
+      journal-0001.json        what the latest batches read: a batch that is done again is the same
       sources/                 spools of list sources, file lists of file sources
 
 Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
@@ -32,7 +33,7 @@ from millpond.errors import ConfigError, GroupInUseError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.plan.plan import Plan
 
-__all__ = ["Manifest", "Replay", "StateDirectory"]
+__all__ = ["Journal", "Manifest", "StateDirectory"]
 
 FORMAT = 1
 
@@ -62,6 +63,8 @@ class Manifest:
     """Under which name outputs are delivered: what came under this name is not written again."""
     keys: dict[str, str] = field(default_factory=dict)
     """How the keys of each key scope are read: "typed", or the name of a deserializer."""
+    replay_until: int = 0
+    """Batches up to this clock must be done as the journal says."""
     audit: list[dict[str, Any]] = field(default_factory=list)
     """What was done to the state by hand, the latest last."""
 
@@ -72,13 +75,27 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """Batches that are done again as they were done before."""
+class Journal:
+    """What the latest batches read: a second copy of Spark's own log, and more than that.
+
+    A batch that is done again is cut as it is written here, so what it puts out is the same.
+    """
 
     delivered: int = -1
-    """Up to this number, their outputs are where they belong."""
+    """Up to this number, outputs are where they belong."""
     batches: dict[int, dict[str, Any]] = field(default_factory=dict)
     """What our source planned for each, by the number of its clock."""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    """A copy of the manifest."""
+
+    def behind(self, seq: int) -> dict[int, dict[str, Any]]:
+        """Return the batches behind a clock."""
+        return {number: batch for number, batch in self.batches.items() if number > seq}
+
+    def encode(self) -> bytes:
+        batches = {str(seq): batch for seq, batch in self.batches.items()}
+        content = {"delivered": self.delivered, "batches": batches, "manifest": self.manifest}
+        return with_crc(content)
 
 
 class StateDirectory:
@@ -116,9 +133,9 @@ class StateDirectory:
         """Return where what is known about the time is kept between batches."""
         return self.folder / f"clock-{manifest.generation:04d}.json"
 
-    def replay_file(self, manifest: Manifest) -> Location:
-        """Return where the batches are kept that must be done as they were done before."""
-        return self.folder / f"replay-{manifest.generation:04d}.json"
+    def journal_file(self, manifest: Manifest) -> Location:
+        """Return where it is written down what the latest batches read."""
+        return self.folder / f"journal-{manifest.generation:04d}.json"
 
     # --- the lock ---------------------------------------------------------------------------
 
@@ -159,7 +176,7 @@ class StateDirectory:
         """Return the manifest, or None where the group has never run.
 
         Raises:
-            StateError: where it is damaged, or gone though there is state.
+            DamagedStateError: where it is damaged, or gone though there is state.
         """
         file = self.folder / "manifest.json"
         text = file.text()
@@ -174,9 +191,7 @@ class StateDirectory:
 
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, and a second one beside the checkpoint that it belongs to."""
-        content = asdict(manifest)
-        content["crc"] = _crc(content)
-        data = json.dumps(content, indent=2).encode()
+        data = with_crc(asdict(manifest), indent=2)
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
 
@@ -185,6 +200,7 @@ class StateDirectory:
         manifest = self.load()
         if manifest is None:
             return None
+        self.checkpoint(manifest).check()
         if not self.checkpoint(manifest).committed():  # so there is no state
             manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
             manifest.layers = plan.layers
@@ -243,22 +259,18 @@ class StateDirectory:
         batch = self.checkpoint(manifest).batch(batch_id)
         return {} if batch is None else batch.offsets
 
-    def replay(self, manifest: Manifest) -> Replay:
-        """Return the batches of which the current generation must do as before."""
-        file = self.replay_file(manifest)
-        text = file.text()
-        if text is None:
-            return Replay()
-        try:
-            content = json.loads(text)
-            batches = {int(seq): offsets for seq, offsets in content["batches"].items()}
-            return Replay(int(content["delivered"]), batches)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise damaged(file, error) from error
+    def journal(self, manifest: Manifest) -> Journal:
+        """Return what the latest batches read; nothing where that is not known.
 
-    def save_replay(self, manifest: Manifest, replay: Replay) -> None:
-        """Write down the batches of which a generation must do as before."""
-        self.replay_file(manifest).write(json.dumps(asdict(replay)).encode())
+        Raises:
+            DamagedStateError: where it is needed: batches are to be done as they were before.
+        """
+        file = self.journal_file(manifest)
+        journal = read_journal(file)
+        missing = set(range(self.committed_clock(manifest) + 1, manifest.replay_until + 1))
+        if missing - journal.batches.keys():
+            raise damaged(file, "it lacks batches that must be done as they were before")
+        return journal
 
     def take_back(self, manifest: Manifest) -> None:
         """Let the last committed batch be done once more, with the same records and time.
@@ -285,6 +297,7 @@ class StateDirectory:
         manifest.start_offsets = {} if reset_offsets else start
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
+        manifest.replay_until = 0
         manifest.note("clear_state", reset_offsets=reset_offsets)
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
@@ -305,7 +318,7 @@ class StateDirectory:
     def drop_generation(self, number: int) -> None:
         """Remove a generation and what belongs to it."""
         self.generation_folder(number).delete()
-        for name in ("clock", "replay", "manifest"):
+        for name in ("clock", "journal", "manifest"):
             (self.folder / f"{name}-{number:04d}.json").delete()
 
 
@@ -333,16 +346,38 @@ def read_manifest(text: str, file: str) -> Manifest:
             f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
-    crc = content.pop("crc", None)
-    if crc is not None and crc != _crc(content):
-        msg = "its checksum does not fit"
-        raise ValueError(msg)
+    content = without_crc(content)
     # What an older version left out has its default; what a newer one added is not ours to lose.
     unknown = content.keys() - {f.name for f in fields(Manifest)}
     if unknown:
         msg = f"it has unknown fields {sorted(unknown)}"
         raise ValueError(msg)
     return Manifest(**content)
+
+
+def read_journal(file: Location) -> Journal:
+    """Return the journal of a file; an empty one where it is not there, or torn."""
+    try:
+        content = without_crc(json.loads(file.text() or "null"))
+        batches = {int(seq): batch for seq, batch in content["batches"].items()}
+        return Journal(int(content["delivered"]), batches, content.get("manifest", {}))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Journal()
+
+
+def with_crc(content: dict[str, Any], indent: int | None = None) -> bytes:
+    """Return JSON that tells when it was damaged."""
+    return json.dumps({**content, "crc": _crc(content)}, indent=indent).encode()
+
+
+def without_crc(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of `with_crc`; refuse what does not fit its checksum."""
+    content = dict(content)
+    crc = content.pop("crc", None)
+    if crc is not None and crc != _crc(content):
+        msg = "its checksum does not fit"
+        raise ValueError(msg)
+    return content
 
 
 def _crc(content: dict[str, Any]) -> int:

@@ -5,7 +5,8 @@
     ├── PlanError                       the frames, taken together, cannot run
     ├── StepError                       a user's function failed on a record
     ├── StateError                      the state directory and the program do not fit
-    │   └── GroupInUseError             another application runs with this consumer group
+    │   ├── GroupInUseError             another application runs with this consumer group
+    │   └── DamagedStateError           files of the state are torn, changed or gone
     ├── ValueTypeError    (TypeError)   a value that state cannot keep
     ├── SerializationError              bytes that a (de)serializer cannot read or write
     │   └── RegistryError               the schema registry is away or refuses
@@ -30,6 +31,7 @@ __all__ = [
     "StepError",
     "StateError",
     "GroupInUseError",
+    "DamagedStateError",
     "ValueTypeError",
     "SerializationError",
     "RegistryError",
@@ -72,6 +74,14 @@ class GroupInUseError(StateError):
     """Another application with the same consumer group is running.
 
     What to do: stop the other one, or choose another `consumer_group`.
+    """
+
+
+class DamagedStateError(StateError):
+    """Files of the state are torn, changed or gone.
+
+    What to do: `millpond state repair`, which goes back to the last batch that is whole and says
+    what is done again; or `Application(recover="auto")`, which does that at the start.
     """
 
 

@@ -96,6 +96,15 @@ class Location:
         """Write the file; after a crash it is whole, the old one or the new one."""
         self._files.write(self.path, data)
 
+    def put(self, data: bytes) -> None:
+        """Write the file without waiting for the disk; readers see the old one or the new one."""
+        if not self.is_local:
+            self.write(data)
+            return
+        aside = Path(f"{self.path}.tmp")
+        aside.write_bytes(data)
+        aside.replace(self.path)
+
     def create(self, data: bytes) -> bool:
         """Write the file where there is none; tell whether there was none."""
         return self._files.create(self.path, data)

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from millpond.admin import change, export, look
+from millpond.admin import change, export, health, look
 from millpond.admin.change import Rescaled, Rewound
+from millpond.admin.health import Problem, Repaired, Verified
 from millpond.admin.items import (
     ChangedValue,
     Difference,
@@ -36,9 +37,12 @@ __all__ = [
     "GroupInfo",
     "KeySize",
     "KeyTimer",
+    "Problem",
+    "Repaired",
     "Rescaled",
     "Rewound",
     "StateItem",
+    "Verified",
     "open",
 ]
 
@@ -190,6 +194,19 @@ class Admin:
     def audit(self) -> list[dict[str, Any]]:
         """Return what was done to the state by hand, the latest last."""
         return list(self._opened.manifest().audit)
+
+    # --- health -----------------------------------------------------------------------------
+
+    def verify(self) -> Verified:
+        """Read every file, compare checksums, take every page apart; say what is damaged."""
+        return health.verify(self._opened)
+
+    def repair(self) -> Repaired:
+        """Go back to the last batch that is whole; the batches behind it are done again.
+
+        What they put out is not written a second time.
+        """
+        return health.repair(self._opened)
 
     # --- changing ---------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from millpond.admin.generations import clock_behind, new_generation, recorded
 from millpond.admin.opened import At, Opened
-from millpond.directory import Manifest, Replay, StateDirectory, stream_of
+from millpond.directory import Journal, Manifest, StateDirectory, stream_of
 from millpond.errors import ConfigError, StateError
 from millpond.files import Location
 from millpond.state.edit import Edit, encode_edits
@@ -95,13 +95,13 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
     if dry_run or not committed:
         return meant
     with new_generation(opened, "rewind", number) as new:
-        delivered = new.replay.delivered
         if outputs == "keep":
             last = max(again, default=0)
-            batches = {**recorded(behind), **new.replay.batches}
-            new.replay = Replay(max(delivered, last - 1), batches)
+            new.journal = Journal(max(new.journal.delivered, last - 1), new.journal.batches)
+            new.manifest.replay_until = last
         else:
-            new.replay = Replay()
+            new.journal = Journal()
+            new.manifest.replay_until = 0
             new.manifest.stream = stream_of(opened.directory.group, new.manifest)
         new.manifest.partitions = done.partitions or new.manifest.partitions
         new.manifest.note("rewind", to=number, outputs=outputs, by=_user())
@@ -129,6 +129,7 @@ def fork(opened: Opened, group: str, at: At, state_dir: str | None) -> int:
         raise StateError(msg + "\nFix: choose another name.")
     copied = replace(manifest, id=uuid4().hex, generation=1, audit=list(manifest.audit))
     copied.stream = stream_of(group, copied)
+    copied.replay_until = 0
     batch = opened.directory.checkpoint(manifest).batch(number)
     copied.partitions = (batch.partitions if batch else 0) or copied.partitions
     copied.note("fork", of=opened.directory.group, batch=number, by=_user())
@@ -166,6 +167,7 @@ def restore(opened: Opened, path: str) -> int:
         before = directory.load()
         restored = replace(kept, audit=list(kept.audit if before is None else before.audit))
         restored.generation = directory.next_generation()
+        restored.replay_until = 0
         # Batches behind the backup may be cut otherwise: what they put out is new.
         restored.stream = f"{stream_of(directory.group, restored)}/{uuid4().hex[:8]}"
         restored.note("restore", batch=number, by=_user())

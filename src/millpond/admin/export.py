@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millpond.admin import change, look
+from millpond.admin.change import edit, find_place
+from millpond.admin.look import is_asked, scan
 from millpond.admin.opened import At, Opened
 from millpond.connectors.serde import key_from_text
 from millpond.errors import ConfigError, StateError, ValueTypeError, shown
@@ -55,7 +56,7 @@ def to_spark(opened: Opened, store: str | None, at: At) -> Any:
         (scope, name)
         for scope, names in manifest.stores.items()
         for name in names
-        if look.is_asked(scope, name, store)
+        if is_asked(scope, name, store)
     ]
     return as_text(rows, asked, opened.key_forms(manifest))
 
@@ -68,7 +69,7 @@ def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
     columns: dict[str, list[Any]] = {}
     rows: dict[tuple[str, str, str], int] = {}
     places: list[tuple[Any, ...]] = []
-    for item in look.scan(opened, store, at):
+    for item in scan(opened, store, at):
         name = item.name if isinstance(item.name, str) else json.dumps(item.name, default=str)
         place = (item.scope, item.store, repr(item.key))
         row = rows.setdefault(place, len(rows))
@@ -183,7 +184,7 @@ def import_file(opened: Opened, path: str, store: str | None) -> int:
     edits = []
     for number, row in enumerate(_read(Path(path)), 1):
         try:
-            scope, held_in = change.find_place(manifest, _store_of(row) or store)
+            scope, held_in = find_place(manifest, _store_of(row) or store)
             key = key_from_text(forms.get(scope, "bytes"), row["key"])
             value = from_plain(row["value"])
             edits.append((scope, Edit("set", key, held_in, from_text(row["name"]), value)))
@@ -191,7 +192,7 @@ def import_file(opened: Opened, path: str, store: str | None) -> int:
             msg = f"row {number} of {path} cannot be imported: {error!s} ({shown(row)})."
             fix = "\nFix: it needs key, name and value; nothing was changed."
             raise ConfigError(msg + fix) from error
-    return change.edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
+    return edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
 
 
 def _store_of(row: dict[str, Any]) -> str | None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Batch, Checkpoint
-from millpond.directory import Manifest, Replay, StateDirectory
-from millpond.errors import StateError
+from millpond.directory import Journal, Manifest, StateDirectory, read_journal
+from millpond.errors import DamagedStateError, StateError
 
-__all__ = ["NewGeneration", "clock_behind", "new_generation", "pending", "recorded"]
+__all__ = ["NewGeneration", "clock_behind", "clock_of", "journal_of", "new_generation", "recorded"]
 
 
 @dataclass
@@ -28,7 +28,7 @@ class NewGeneration:
     old: Manifest
     manifest: Manifest
     checkpoint: Checkpoint
-    replay: Replay
+    journal: Journal
     clock: dict[str, Any] | None
     """What is known about the time behind the last batch; None: that batch looks again."""
 
@@ -48,7 +48,7 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
             old,
             manifest,
             Checkpoint(folder),
-            pending(directory, old),
+            journal_of(directory, old),
             clock_behind(directory, old, last),
         )
         try:
@@ -56,8 +56,7 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
             yield new
             if new.clock is not None:
                 directory.clock_file(manifest).write(json.dumps(new.clock).encode())
-            if new.replay.batches:
-                directory.save_replay(manifest, new.replay)
+            directory.journal_file(manifest).write(new.journal.encode())
             directory.save(manifest)
         except BaseException:
             directory.drop_generation(number)
@@ -67,30 +66,30 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
                 directory.drop_generation(other)
 
 
-def pending(directory: StateDirectory, manifest: Manifest) -> Replay:
-    """Return what must be done as it was begun: a batch that was planned and is not committed.
+def journal_of(directory: StateDirectory, manifest: Manifest) -> Journal:
+    """Return what is known of batches that were begun: from the journal and from Spark's own log.
 
-    It may be that its outputs are where they belong already.
+    One that was planned and is not committed may have its outputs where they belong already, so
+    it is done as it was begun.
     """
     checkpoint = directory.checkpoint(manifest)
-    before = directory.replay(manifest)
+    journal = read_journal(directory.journal_file(manifest))
     last = checkpoint.last()
-    if last is None:
-        return before
-    begun = checkpoint.batch(last + 1)
-    done = checkpoint.batch(last)
-    seq = 0 if done is None else int(done.clock.get("seq", 0))
-    batches = {n: offsets for n, offsets in before.batches.items() if n > seq}
-    if begun is not None:
-        if begun.foreign:
-            msg = (
-                f"batch {last + 1} of group {directory.group!r} was begun and is not done, and the "
-                "offsets of Spark's own sources cannot be kept apart from it.\n"
-                "Fix: run the application once more until it has caught up (drain=True)."
-            )
-            raise StateError(msg)
-        batches.update(recorded([begun]))
-    return Replay(before.delivered, batches)
+    batches = []
+    for number in checkpoint.planned():
+        with suppress(DamagedStateError):
+            batch = checkpoint.batch(number)
+            if batch is not None:
+                batches.append(batch)
+    begun = [batch for batch in batches if last is not None and batch.number > last]
+    if any(batch.foreign for batch in begun):
+        msg = (
+            f"batch {begun[0].number} of group {directory.group!r} was begun and is not done, and "
+            "the offsets of Spark's own sources cannot be kept apart from it.\n"
+            "Fix: run the application once more until it has caught up (drain=True)."
+        )
+        raise StateError(msg)
+    return Journal(journal.delivered, {**recorded(batches), **journal.batches})
 
 
 def recorded(batches: list[Batch]) -> dict[int, dict[str, Any]]:
@@ -110,18 +109,25 @@ def clock_behind(
     directory: StateDirectory, manifest: Manifest, number: int
 ) -> dict[str, Any] | None:
     """Return what was known about the time behind a batch, as a clock file has it."""
-    checkpoint = directory.checkpoint(manifest)
-    batch, following = checkpoint.batch(number), checkpoint.batch(number + 1)
+    batch = directory.checkpoint(manifest).batch(number)
     seq = 0 if batch is None else int(batch.clock.get("seq", 0))
-    known: dict[str, Any] | None = None
     try:
         known = json.loads(directory.clock_file(manifest).text() or "null")
     except ValueError:
         known = None
-    if known is None or known.get("seq") != seq:
-        clock = {} if following is None else following.clock
-        if "seen" not in clock:
-            return None
-        known = {"seen": clock["seen"], "arrived": clock["arrived"]}
-    # Every group is asked what it waits for.
-    return {"keys": [], **known, "seq": seq, "due": {}, "is_sure": False}
+    if known is not None and known.get("seq") == seq:
+        return _asking({"keys": known.get("keys", []), **known}, seq)
+    return clock_of(journal_of(directory, manifest), seq)
+
+
+def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
+    """Return what was known about the time behind a batch; the next one was planned with it."""
+    clock = journal.batches.get(seq + 1, {}).get("clock", {})
+    if "seen" not in clock:
+        return None
+    return _asking({"keys": [], "seen": clock["seen"], "arrived": clock["arrived"]}, seq)
+
+
+def _asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
+    """Return a clock file behind which every group is asked what it waits for."""
+    return {**known, "seq": seq, "due": {}, "is_sure": False}

@@ -18,6 +18,7 @@ from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import deserializer, serializer
 from millpond.directory import Manifest, StateDirectory
 from millpond.errors import ConfigError, MillpondError, StateError, shown
+from millpond.files import Location
 from millpond.plan.plan import Plan, make_plan
 from millpond.runtime.keyed import key_decoder
 from millpond.state.codec import Codec
@@ -89,13 +90,14 @@ class Opened:
         """Return the directory of another group, in this state directory or another."""
         return StateDirectory(state_dir or self._state_dir, group, self.files)
 
-    def reader(self, manifest: Manifest) -> StateReader:
+    def reader(self, manifest: Manifest, folder: Location | None = None) -> StateReader:
+        """Return what reads the state of the current generation, or of a folder."""
         from millpond.spark.ship import send_package
         from millpond.spark.statestore import StateReader
 
         session = self.session
         send_package(session)
-        checkpoint = self.directory.checkpoint(manifest)
+        checkpoint = Checkpoint(folder or self.directory.generation(manifest))
         with suppress(OSError):  # a folder that was moved and may only be read
             checkpoint.settle()
         return StateReader(session, checkpoint, manifest.layers, manifest.groups)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millpond.files import Location
+from millpond.files import Location, local
 
 __all__ = ["ClockFile"]
 
@@ -41,9 +41,7 @@ class ClockFile:
 
     def write(self, content: dict[str, Any]) -> None:
         """Replace it."""
-        data = json.dumps(content)
-        aside = Path(f"{self.path}.tmp")
-        aside.write_text(data)
-        aside.replace(self.path)
+        data = json.dumps(content).encode()
+        self._location.put(data)
         if not self._location.is_local:
-            self._location.write(data.encode())
+            local(self.path).put(data)

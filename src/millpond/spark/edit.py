@@ -8,6 +8,7 @@ the state like any other. The offsets stay where they are, and nothing is put ou
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,12 +19,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.checkpoint import Checkpoint
+from millpond.files import local
 from millpond.runtime.batch import PACKED
 from millpond.spark.stages import SparkStore
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 
-__all__ = ["EDITS", "moved", "run_edit"]
+__all__ = ["EDITS", "moved", "run_edit", "write_shape"]
 
 # What a row brings to its key group, in the order in which it is done: nothing of what was there
 # stays; a blob (its id, one byte of length first); edits.
@@ -80,6 +82,35 @@ def run_edit(
     finally:
         session.conf.set("spark.sql.shuffle.partitions", str(before))
     return sum(changed)
+
+
+def write_shape(
+    session: SparkSession, checkpoint: Checkpoint, layers: int, partitions: int
+) -> None:
+    """Write the files of a checkpoint that depend only on its shape: those of a new one.
+
+    They are the id of the query, and what Spark says about its operators and their schema.
+    """
+    schema = "scope string, grp int, kind int, payload binary"
+    nothing = session.createDataFrame([("", 0, CLEAR, bytearray())], schema)
+    before = session.conf.get("spark.sql.shuffle.partitions")
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Checkpoint(local(folder))
+        try:
+            run_edit(session, fresh, nothing, [frozenset()] * layers, 1)
+        finally:
+            session.conf.set("spark.sql.shuffle.partitions", str(before))
+        for name in ["metadata", *(f"state/{layer}" for layer in range(layers))]:
+            for part in ("_metadata", "_stateSchema") if name != "metadata" else ("",):
+                (checkpoint.folder / f"{name}/{part}".rstrip("/")).delete()
+        (checkpoint.folder / ".metadata.crc").delete()
+        for place, _ in fresh.folder.walk():
+            relative = place.path.removeprefix(fresh.folder.path + "/")
+            is_shape = "/_metadata/v2/" in relative or "/_stateSchema/" in relative
+            if relative == "metadata" or (is_shape and not place.name.endswith(".crc")):
+                (checkpoint.folder / relative).write(place.read() or b"")
+    checkpoint.settle()
 
 
 def moved(blobs: DataFrame, old: str, new: str) -> DataFrame:

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from millpond import errors
-from millpond.errors import EngineError, MillpondError, StepError
+from millpond.errors import DamagedStateError, EngineError, MillpondError, StepError
 from millpond.runtime.batch import Row
+from millpond.spark.said import is_damage, said, shortened
 
 __all__ = ["Query"]
 
@@ -139,11 +140,16 @@ def _is_spark_error(error: BaseException) -> bool:
 
 def _engine_error(error: BaseException) -> MillpondError:
     """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
-    text = str(error).split("=== Streaming Query ===")[0].split("JVM stacktrace")[0]
-    text = text.split("\n\tat ")[0].replace(" SQLSTATE: 38000", "").strip()
+    text = said(error)
     ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
     if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
         return kind(ours[2].strip())  # type: ignore[no-any-return]
+    if is_damage(text):
+        return DamagedStateError(
+            f"Spark cannot load the state: {shortened(text)}\n"
+            "Fix: millpond state verify APP.py says what is damaged, millpond state repair APP.py "
+            'mends it; Application(recover="auto") does so at the start.'
+        )
     python = text.rfind("Traceback (most recent call last)")
     return EngineError(
         f"Spark stopped the query: {text[max(python, 0) :][:4000]}\n"

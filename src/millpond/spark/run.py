@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -30,7 +30,7 @@ from millpond.connectors.sources import (
     Spool,
 )
 from millpond.connectors.topic import Topic, make_topic
-from millpond.directory import StateDirectory
+from millpond.directory import Journal, StateDirectory
 from millpond.errors import EngineError, MillpondError, SimulatedCrash
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
@@ -56,6 +56,9 @@ _AHEAD, _AT_A_TIME = 500_000, 50_000
 
 # Seconds that the end of a run waits for an iterable to give the item it was asked for.
 _LAST_ITEM = 10.0
+
+# Batches that the journal knows: as many as Spark keeps.
+_NOTED = 100
 
 # Seconds between two looks at the query, and between two computations of the lag.
 _LOOK, _LAG = 0.05, 0.5
@@ -138,7 +141,8 @@ class SparkRun:
         send_package(session)
         self._prepare_sources()
         self._prepare_clock()
-        self._replay = self._directory.replay(self._manifest)
+        self._journal = self._directory.journal(self._manifest)
+        self._delivered = self._journal.delivered
 
     def _start(self, session: SparkSession) -> Query:
         """Compile the plan and start it as one query."""
@@ -238,7 +242,7 @@ class SparkRun:
             tasks=cores,
             work=self._keeper.work,
             clock_file=self._clock_file.path,
-            replay=self._replay.batches,
+            replay=self._journal.behind(self._directory.committed_clock(self._manifest)),
         )
 
     def _make_delivery(self, stack: ExitStack) -> Delivery:
@@ -279,7 +283,8 @@ class SparkRun:
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
         number = self._number(batch_id)
-        if number > self._replay.delivered:
+        self._note_plan(number)
+        if number > self._delivered:
             self._delivery.deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())
@@ -293,6 +298,17 @@ class SparkRun:
     def _planned(self, batch_id: int) -> Batch:
         batch = self._directory.checkpoint(self._manifest).batch(batch_id)
         return batch or Batch(batch_id, 0, 0)
+
+    def _note_plan(self, number: int) -> None:
+        """Write down what the batch reads, and that all before it is where it belongs."""
+        if self._has_foreign_sources():
+            return
+        before = self._journal
+        batches = {**before.batches, number + 1: self._batch.source}
+        kept = {seq: batches[seq] for seq in sorted(batches) if seq > number - _NOTED}
+        manifest = asdict(self._manifest)
+        self._journal = Journal(max(before.delivered, number - 1), kept, manifest)
+        self._directory.journal_file(self._manifest).put(self._journal.encode())
 
     def _number(self, batch_id: int) -> int:
         """Return the number under which a batch is delivered.
@@ -308,7 +324,8 @@ class SparkRun:
         """Leave what is known to the source, before the batch is committed."""
         known = {**self._keys, **report.keys}
         keys = [[scope, group, n] for (scope, group), n in known.items()]
-        self._clock_file.write({**self._keeper.to_json(), "keys": keys})
+        content = {**self._keeper.to_json(), "keys": keys, "planned": self._batch.source}
+        self._clock_file.write(content)
 
     def _crash_where_marked(self, read: int) -> None:
         for name, spool in self._spools.items():

@@ -8,7 +8,6 @@ any type of the program: keys, names and values stay bytes of the codec.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -22,7 +21,8 @@ from pyspark.sql import functions as F
 
 from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import key_to_text
-from millpond.errors import EngineError, StateError
+from millpond.errors import DamagedStateError, EngineError, StateError
+from millpond.spark.said import is_damage, said, shortened
 from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
@@ -232,13 +232,13 @@ def telling(checkpoint: Checkpoint) -> Iterator[None]:
 
 def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
     """Return what Spark said about a checkpoint as an error of ours."""
-    text = str(error).split("JVM stacktrace")[0].split("\n\tat ")[0].strip()
-    if re.search(r"STATE_STORE|STDS_|CHECKSUM|Checksum|Corrupt|FileNotFound|does not exist", text):
+    text = said(error)
+    if is_damage(text) or "STDS_" in text:
         msg = (
-            f"the state in {checkpoint.folder} cannot be read: {text[:1000]}\n"
+            f"the state in {checkpoint.folder} cannot be read: {shortened(text)}\n"
             "Fix: millpond state verify says what is damaged, millpond state repair mends it."
         )
-        return StateError(msg)
+        return DamagedStateError(msg)
     return EngineError(f"Spark could not read the state: {text[:2000]}\nFix: see the message.")
 
 

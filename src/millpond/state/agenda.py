@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millpond.errors import StateError
+from millpond.errors import DamagedStateError
 from millpond.state.store import Store
 
 __all__ = ["NEVER", "Agenda"]
@@ -130,7 +130,7 @@ class Agenda:
         blob = self._store.get(self._chunk_id(place, number))
         if blob is None:
             msg = f"a part of the agenda is missing from the state (bucket {place})."
-            raise StateError(msg + "\nFix: go back to an older batch.")
+            raise DamagedStateError(msg + "\nFix: millpond state repair APP.py.")
         return _decode(memoryview(blob)[1:])
 
     def _chunk_id(self, place: tuple[int, int], number: int) -> bytes:

@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 from msgspec.msgpack import Ext
 
-from millpond.errors import StateError
+from millpond.errors import DamagedStateError, StateError
 from millpond.state.agenda import NEVER, Agenda
 from millpond.state.codec import Codec
 from millpond.state.store import Store
@@ -41,6 +41,8 @@ LARGE_BYTES = 32 * 1024
 # Extension types of values at the level of an entry; the codec's own types lie inside CONTAINER.
 # EXPIRING is eight bytes of a moment, four that tell the clock it goes by, then the value.
 CONTAINER, LARGE_VALUE, LARGE_KEY, EXPIRING = 1, 2, 3, 4
+
+_REPAIR = "\nFix: millpond state repair APP.py goes back to the last batch that is whole."
 
 _HEAD = b"h"
 _encode = msgspec.msgpack.Encoder().encode
@@ -122,7 +124,7 @@ class Pages:
         blob = self._store.get(blob_id)
         if blob is None:
             msg = f"{what} is missing from the state (blob {blob_id.hex()})."
-            raise StateError(msg + "\nFix: go back to an older batch.")
+            raise DamagedStateError(msg + _REPAIR)
         return blob
 
     def agenda(self, clock: str) -> Agenda:
@@ -288,5 +290,5 @@ def _read(blob: bytes, what: str) -> Any:
     try:
         return _decode(memoryview(blob)[1:])
     except (msgspec.DecodeError, ValueError) as error:
-        msg = f"a {what} of the state is damaged: {error}.\nFix: go back to an older batch."
-        raise StateError(msg) from error
+        msg = f"a {what} of the state is damaged: {error}."
+        raise DamagedStateError(msg + _REPAIR) from error

@@ -1,0 +1,296 @@
+"""Is the state whole, and if not, back to where it is.
+
+`verify` reads every file of a checkpoint, compares checksums, and takes every page apart.
+`repair` finds the last batch that can be read, makes a generation of it, and lets the batches
+behind it be done again as they were: state and outputs are then those of a run that nothing
+happened to. What is damaged stays where it is until the next change.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from millpond.admin.generations import clock_of, journal_of
+from millpond.admin.opened import Opened
+from millpond.checkpoint import Checkpoint, checksum_fits
+from millpond.directory import Journal, Manifest, StateDirectory, read_journal, read_manifest
+from millpond.errors import DamagedStateError, EngineError, MillpondError, StateError
+from millpond.files import Location
+
+__all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
+
+logger = logging.getLogger("millpond")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that is not as it was written."""
+
+    file: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found."""
+
+    batch: int | None
+    files: int
+    bytes: int
+    values: int
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What was mended, and what will be done again."""
+
+    batch: int | None
+    """The state is as of this batch; None: of the beginning."""
+    batches: int
+    """Batches that are done again; their outputs are not written again."""
+    problems: list[Problem]
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return "nothing is damaged"
+        files = ", ".join(problem.file for problem in self.problems)
+        where = "the beginning" if self.batch is None else f"batch {self.batch}"
+        text = f"damaged: {files}; the state is as of {where}"
+        if self.batches:
+            text += f", {self.batches} batch(es) are done again and their outputs not written again"
+        return text
+
+
+# --- verify ---------------------------------------------------------------------------------
+
+
+def verify(opened: Opened) -> Verified:
+    """Read everything that the last batch needs, and everything else that is kept."""
+    directory = opened.directory
+    problems: list[Problem] = []
+    try:
+        manifest = opened.manifest()
+    except DamagedStateError as error:
+        problems.append(Problem(str(directory.folder / "manifest.json"), _first_line(error)))
+        manifest = restored_manifest(directory)
+    checkpoint = directory.checkpoint(manifest)
+    found = checkpoint.folder.walk()
+    problems += damaged_files(checkpoint)
+    values = 0
+    try:
+        checkpoint.check()
+    except DamagedStateError as error:
+        problems.append(Problem(_file_of(error, checkpoint), _first_line(error)))
+    last = checkpoint.last()
+    if last is not None:
+        try:
+            values = _count(opened, manifest, last)
+        except MillpondError as error:
+            problems.append(Problem(str(checkpoint.folder), _first_line(error)))
+    known = {problem.file: problem for problem in reversed(problems)}
+    size = sum(info.size for _, info in found)
+    return Verified(last, len(found), size, values, list(known.values()))
+
+
+def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
+    """Return the files whose checksum does not fit, and log files that are missing in between."""
+    problems = []
+    for place, info in checkpoint.folder.walk():
+        if not info.name.startswith(".") and not checksum_fits(place):
+            problems.append(Problem(str(place), "its checksum does not fit"))
+    for folder in ("offsets", "commits"):
+        numbers = checkpoint.planned() if folder == "offsets" else checkpoint.committed()
+        missing = set(range(min(numbers), max(numbers))) - set(numbers) if numbers else set()
+        for number in sorted(missing):
+            place = checkpoint.folder / folder / str(number)
+            problems.append(Problem(str(place), "it is gone"))
+    return problems
+
+
+def _count(opened: Opened, manifest: Manifest, batch: int, folder: Location | None = None) -> int:
+    """Read the state of a batch whole, every page of it; return how many values it has."""
+    from millpond.spark.statestore import telling
+
+    reader = opened.reader(manifest, folder)
+    with telling(reader.checkpoint):
+        return int(reader.rows(batch).count())
+
+
+# --- repair ---------------------------------------------------------------------------------
+
+
+def repair(opened: Opened) -> Repaired:
+    """Go back to the last batch that is whole."""
+    directory = opened.directory
+    with directory.held("repair"):
+        problems: list[Problem] = []
+        manifest = _manifest(directory, problems)
+        checkpoint = directory.checkpoint(manifest)
+        problems += damaged_files(checkpoint)
+        journal = _journal(directory, manifest)
+        work = directory.generation_folder(directory.next_generation())
+        try:
+            return _repair(opened, manifest, journal, problems, work)
+        except BaseException:
+            directory.drop_generation(int(work.name))
+            raise
+
+
+def _repair(
+    opened: Opened, manifest: Manifest, journal: Journal, problems: list[Problem], work: Location
+) -> Repaired:
+    directory = opened.directory
+    old = directory.checkpoint(manifest)
+    bad = {problem.file for problem in problems}
+    seqs = _seqs(old)
+    _copy_whole(old, work, bad)
+    new = Checkpoint(work)
+    if (work / "metadata").read() is None:  # the id of the query; nothing depends on it
+        lost = str(old.folder / "metadata")
+        problems += [] if lost in bad else [Problem(lost, "it is gone")]
+        (work / "metadata").write(json.dumps({"id": str(uuid4())}).encode())
+        (work / ".metadata.crc").delete()
+    try:
+        new.check_operators()
+    except DamagedStateError as error:
+        problems.append(
+            Problem(_file_of(error, new).replace(str(work), str(old.folder)), "damaged")
+        )
+        _renew_operators(opened, manifest, work)
+    batch = _last_whole(opened, manifest, old, new, problems)
+    if not problems and batch == old.last():
+        directory.drop_generation(int(work.name))
+        return Repaired(batch, 0, [])
+    seq = 0 if batch is None else seqs[batch]
+    done = max([seq, *seqs.values(), journal.delivered + 1])
+    gap = set(range(seq + 1, done + 1)) - journal.batches.keys()
+    if gap:
+        msg = (
+            f"no batch of {old.folder} is whole but {'none' if batch is None else batch}, and what "
+            f"the batches behind it read is not known any more (clocks {sorted(gap)[:5]}).\n"
+            "Fix: millpond state restore, if there is a backup; or start over: app.clear_state()."
+        )
+        raise StateError(msg)
+    if batch is None:
+        work.delete()
+    else:
+        new.cut(batch)
+    mended = replace(manifest, generation=int(work.name), audit=list(manifest.audit))
+    mended.replay_until = done
+    planned = None if batch is None else new.batch(batch)
+    if planned is not None and planned.partitions:
+        mended.partitions = planned.partitions
+    clock = None if batch is None else clock_of(journal, seq)
+    if clock is not None:
+        directory.clock_file(mended).write(json.dumps(clock).encode())
+    kept = Journal(max(journal.delivered, done - 1), journal.batches)
+    directory.journal_file(mended).write(kept.encode())
+    mended.note("repair", batch=batch, files=[problem.file for problem in problems])
+    directory.save(mended)
+    for other in directory.generations():
+        if other not in (mended.generation, manifest.generation):
+            directory.drop_generation(other)
+    return Repaired(batch, done - seq, problems)
+
+
+def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
+    try:
+        manifest = directory.load()
+    except DamagedStateError as error:
+        problems.append(Problem(str(directory.folder / "manifest.json"), _first_line(error)))
+        manifest = restored_manifest(directory)
+        directory.save(manifest)
+    if manifest is None:
+        msg = f"there is no state of group {directory.group!r} in {directory.folder}."
+        raise StateError(msg + "\nFix: is it the right folder?")
+    return manifest
+
+
+def restored_manifest(directory: StateDirectory) -> Manifest:
+    """Return the manifest from one of its copies."""
+    for number in reversed(directory.generations()):
+        file = directory.folder / f"manifest-{number:04d}.json"
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            return read_manifest(file.text() or "", str(file))
+        copy = read_journal(directory.folder / f"journal-{number:04d}.json").manifest
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            return read_manifest(json.dumps(copy), str(file))
+    msg = f"the manifest of group {directory.group!r} and all its copies are gone."
+    raise StateError(msg + "\nFix: millpond state restore, if there is a backup.")
+
+
+def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
+    """Return what is known of batches from every place that says it."""
+    journal = journal_of(directory, manifest)
+    batches = dict(journal.batches)
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        planned = json.loads(directory.clock_file(manifest).text() or "")["planned"]
+        batches.setdefault(int(planned["clock"]["seq"]), planned)
+    for number in directory.generations():
+        other = read_journal(directory.folder / f"journal-{number:04d}.json")
+        same = {seq: batch for seq, batch in other.batches.items() if number == manifest.generation}
+        batches = {**same, **batches}
+    return Journal(journal.delivered, batches)
+
+
+def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
+    """Return the clock of each committed batch whose offsets can be read."""
+    found = {}
+    for number in checkpoint.committed():
+        with suppress(DamagedStateError):
+            batch = checkpoint.batch(number)
+            if batch is not None:
+                found[number] = int(batch.clock.get("seq", 0))
+    return found
+
+
+def _copy_whole(old: Checkpoint, work: Location, bad: set[str]) -> None:
+    """Copy what is as it was written."""
+    old.copy_to(work, max([*old.planned(), *old.committed(), 0]), leave_out=bad)
+
+
+def _renew_operators(opened: Opened, manifest: Manifest, work: Location) -> None:
+    """Write the descriptions of the operators anew; they depend on nothing but their number."""
+    from millpond.spark.edit import write_shape
+
+    write_shape(opened.session, Checkpoint(work), manifest.layers, manifest.partitions)
+
+
+def _last_whole(
+    opened: Opened, manifest: Manifest, old: Checkpoint, new: Checkpoint, problems: list[Problem]
+) -> int | None:
+    """Return the last batch that can be read whole, in a copy without what is damaged."""
+    for number in reversed(new.committed()):
+        try:
+            new.check_log(number)
+            _count(opened, manifest, number, new.folder)
+        except (DamagedStateError, StateError, EngineError) as error:
+            file = _file_of(error, new).replace(str(new.folder), str(old.folder))
+            if file not in {problem.file for problem in problems}:
+                problems.append(Problem(file, _first_line(error)))
+            logger.debug("batch %d is not whole: %s", number, error)
+        else:
+            return number
+    return None
+
+
+def _file_of(error: BaseException, checkpoint: Checkpoint) -> str:
+    """Return the file that an error speaks of."""
+    for word in str(error).replace("file:", " ").split():
+        name = word.strip(".,:;'\"()[]")
+        if name.startswith(checkpoint.folder.path) and name != checkpoint.folder.path:
+            return name
+    return str(checkpoint.folder)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\nFix:")[0].partition("\n")[0][:300]

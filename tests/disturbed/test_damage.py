@@ -1,0 +1,141 @@
+"""Files of a checkpoint are cut, changed and deleted, one at a time and two at a time.
+
+The next start runs right, or stops with an error that names the command that mends it; after
+that command, state and outputs are those of a run that nothing happened to.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import defaultdict
+
+import pytest
+
+import millpond as mp
+from millpond import admin
+from millpond.errors import DamagedStateError
+
+CASES = int(os.environ.get("MILLPOND_DAMAGES", "12"))
+BATCHES, RECORDS = 14, 10
+
+
+def add(value, state):
+    state.set("total", state.get("total", 0) + value)
+    return state.get("total")
+
+
+def program(folder, spark):
+    app = mp.Application(
+        consumer_group="g",
+        state_dir=folder / "state",
+        topics_dir=folder / "topics",
+        auto_offset_reset="earliest",
+        max_records_per_batch=RECORDS,
+        spark=spark,
+        loglevel=None,
+    )
+    totals = app.dataframe(app.topic("in", key_deserializer="str")).apply(add, stateful=True)
+    totals.to_topic(app.topic("out"))
+    return app
+
+
+def produce(app, first, last):
+    with app.get_producer() as producer:
+        for number in range(first, last):
+            producer.produce("in", key=f"key-{number % 5}", value=number, timestamp=number)
+
+
+def result(app):
+    with app.get_consumer() as consumer:
+        written = [(r.key, r.value) for r in consumer.read("out")]
+    with admin.open(app) as state:
+        kept = {item.key: item.value for item in state.scan()}
+    return written, kept
+
+
+@pytest.fixture(scope="module")
+def saved(spark, tmp_path_factory):
+    """A state with a history, and what it comes to when nothing happens to it."""
+    folder = tmp_path_factory.mktemp("whole")
+    app = program(folder, spark)
+    produce(app, 0, BATCHES * RECORDS)
+    app.run(drain=True)
+    ahead = tmp_path_factory.mktemp("ahead")
+    shutil.copytree(folder, ahead, dirs_exist_ok=True)
+    other = program(ahead, spark)
+    produce(other, BATCHES * RECORDS, (BATCHES + 2) * RECORDS)
+    other.run(drain=True)
+    return folder, result(other)
+
+
+def kinds(state):
+    """The files of a state by kind."""
+    found = defaultdict(list)
+    for file in sorted(state.rglob("*")):
+        relative = file.relative_to(state)
+        if file.is_file() and file.name != "lock":
+            parts = [p if not p[:1].isdigit() else "N" for p in relative.parts[:-1]]
+            name = file.name.lstrip(".")
+            number = name.split("_")[0].split(".")[0].split("-")[0]
+            kind = name[len(number) :].partition(".")[2] if number.isdigit() else name
+            found["/".join([*parts, ("." if file.name[0] == "." else "") + kind])].append(relative)
+    return found
+
+
+def damage(file, how, dice):
+    data = file.read_bytes()
+    if how == "delete" or not data:
+        file.unlink()
+    elif how == "truncate":
+        file.write_bytes(data[: dice.randrange(len(data))])
+    else:
+        place = dice.randrange(len(data))
+        flipped = data[place] ^ (1 << dice.randrange(8))
+        file.write_bytes(data[:place] + bytes([flipped]) + data[place + 1 :])
+
+
+def cases():
+    """Every kind of file in every way first, then pairs of any two; the same ones every time."""
+    return range(CASES)
+
+
+def chosen(state, case):
+    dice = random.Random(case)
+    by_kind = kinds(state)
+    ways = ("truncate", "flip", "delete")
+    singles = [(kind, way) for kind in sorted(by_kind) for way in ways]
+    dice_order = random.Random(2026)
+    dice_order.shuffle(singles)
+    if case < len(singles):
+        kind, way = singles[case]
+        # The newest files count most.
+        file = dice.choice(by_kind[kind][-3:] if case % 2 else by_kind[kind])
+        return [(file, way)], dice
+    files = [file for found in by_kind.values() for file in found]
+    return [(file, dice.choice(ways)) for file in dice.sample(files, 2)], dice
+
+
+@pytest.mark.parametrize("case", cases())
+def test_damage_is_told_of_and_mended(case, saved, spark, tmp_path):
+    whole, expected = saved
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    app = program(tmp_path, spark)
+    with admin.open(app) as state:
+        state._opened.reader(state._opened.manifest())  # the folder has moved
+    produce(app, BATCHES * RECORDS, (BATCHES + 2) * RECORDS)
+    done, dice = chosen(tmp_path / "state", case)
+    for file, how in done:
+        damage(tmp_path / "state" / file, how, dice)
+
+    try:
+        app.run(drain=True)
+    except DamagedStateError as error:
+        assert "millpond state repair" in str(error)
+        assert "\tat " not in str(error)
+        with admin.open(app) as state:
+            state.repair()
+        app.run(drain=True)
+
+    assert result(app) == expected, done
