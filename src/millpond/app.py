@@ -23,7 +23,7 @@ from millpond.connectors.sources import FileSource, ListSource, RateSource, Spar
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.directory import StateDirectory
 from millpond.duration import Duration, milliseconds
-from millpond.errors import ConfigError, DamagedStateError, MillpondError, shown
+from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
@@ -35,7 +35,8 @@ from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
 
 if TYPE_CHECKING:
     from millpond.admin.items import StateItem
-    from millpond.spark.run import Limits
+    from millpond.compare import Verdict
+    from millpond.spark.run import Backfill, Limits
 
 __all__ = ["Application"]
 
@@ -282,6 +283,38 @@ class Application:
         """
         return self.codec.register(registered)
 
+    def migration(
+        self, store: str, from_version: int
+    ) -> Callable[[Callable[[dict[Any, Any]], dict[Any, Any]]], Any]:
+        """Decorate a function that lifts the values of a key to the next version.
+
+            @app.migration("default", from_version=1)
+            def cents(values):
+                return {**values, "total": round(values["total"] * 100)}
+
+        The function is given the names and values that a key has in the store, and returns those
+        it is to have. A key is lifted when it is next touched; keys that a program without
+        migrations wrote are of version 1.
+
+        Args:
+            store: The name of the store, "default" where `apply` keeps it; or with its scope,
+                "clicks/default".
+            from_version: The version of the values that the function is given.
+        """
+        if type(from_version) is not int or from_version < 1:
+            msg = f"from_version must be an int of 1 or more, got {shown(from_version)}."
+            raise ConfigError(msg + "\nFix: from_version=1 for what has no version yet.")
+        lifts = self.graph.migrations.setdefault(store, {})
+        if from_version in lifts:
+            msg = f"there is a migration of {store!r} from version {from_version} already."
+            raise ConfigError(msg + f"\nFix: from_version={from_version + 1}.")
+
+        def take(function: Any) -> Any:
+            lifts[from_version] = function
+            return function
+
+        return take
+
     # --- running ----------------------------------------------------------------------------
 
     def run(
@@ -327,7 +360,61 @@ class Application:
             self._repair(error)
         return self._run(limits)
 
-    def _run(self, limits: Limits) -> list[Any]:
+    def backfill(
+        self,
+        files: dict[str, FileSource] | None = None,
+        *,
+        until: dict[str, dict[int, int]] | None = None,
+        live_from: str = "earliest",
+        outputs: bool = False,
+    ) -> int:
+        """Process history before the first run; the next run goes on at exactly the next offset.
+
+        Topics are read from their beginning to where they end now. Returns how many records were
+        read. The state of the group must be empty.
+
+        Args:
+            files: For a topic, the files that have its records from before it begins. They are
+                read instead of the topic, in the order of their names.
+            until: For a topic, the offset behind the last record to be read, by partition.
+                Default: where it ends.
+            live_from: Where the next run begins to read a topic for which there are files:
+                "earliest" or "latest".
+            outputs: Whether what comes out is written; otherwise only state is made.
+        """
+        from millpond.spark.run import Backfill, Limits
+
+        if live_from not in ("earliest", "latest"):
+            msg = f"live_from must be 'earliest' or 'latest', got {shown(live_from)}."
+            raise ConfigError(msg + "\nFix: live_from='earliest': the files end where it begins.")
+        topics = [name for name, s in self.graph.sources.items() if isinstance(s, Topic)]
+        for name in {**(files or {}), **(until or {})}:
+            if name not in topics:
+                msg = f"the application reads the topics {topics}, not {name!r}."
+                raise ConfigError(msg + "\nFix: name one of these.")
+        directory = self._directory(ExitStack())
+        manifest = directory.load()
+        if manifest is not None and directory.checkpoint(manifest).last() is not None:
+            msg = f"group {self.config.consumer_group!r} has state already; history comes first."
+            raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
+        ends = {
+            name: {str(p): o for p, o in found.items()} for name, found in (until or {}).items()
+        }
+        self.broker.connect()
+        live = {}
+        for name in files or {}:
+            self.broker.prepare(self.topics[name])
+            live[name] = self.broker.reader(self.topics[name]).initial(live_from)
+        before = len(self.reports)
+        self._run(Limits(0.0, 0, True, False, False), Backfill(dict(files or {}), ends, outputs))
+        if live:
+            from millpond.admin.change import move_offsets
+            from millpond.admin.opened import Opened
+
+            move_offsets(Opened(self, None, {}), live, "backfill")
+        return sum(report.read for report in list(self.reports)[before:])
+
+    def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
         from millpond.spark.run import Program, SparkRun
 
         with ExitStack() as stack:
@@ -336,7 +423,7 @@ class Application:
             program = Program(
                 self.config, self.graph, self.codec, self.broker, self.topics, self.reports
             )
-            self._running = SparkRun(program, directory, limits)
+            self._running = SparkRun(program, directory, limits, backfill)
             try:
                 return self._running.run()  # type: ignore[no-any-return]
             finally:
@@ -392,6 +479,15 @@ class Application:
 
         state = admin.open(self)
         return iter(()) if state.is_empty() else state.scan()
+
+    def check(self) -> list[Verdict]:
+        """Compare the program with the state that it will meet; `run` refuses what this refuses.
+
+        Returns for each store what becomes of it: "reuse", "new", "migrate", "orphaned" or
+        "refuse", with the reason.
+        """
+        with ExitStack() as stack:
+            return self._directory(stack).compare(make_plan(self.graph))
 
     def explain(self) -> str:
         """Return the plan as text: stages, names, and the user's file and line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from millpond import __version__
 from millpond.app import Application
 from millpond.cli_state import state
 from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import TopicConfig
 from millpond.errors import ConfigError, MillpondError, shown
 from millpond.loading import load_application
@@ -61,9 +63,64 @@ def run(
 
 
 @command.command()
+def backfill(
+    app: AppFile,
+    files: Annotated[
+        list[str] | None,
+        typer.Option(help="TOPIC=PATH, files with its records from before it begins; repeatable."),
+    ] = None,
+    format: Annotated[str, typer.Option(help="Of the files: json, csv or parquet.")] = "json",
+    key: Annotated[str | None, typer.Option(help="The column that is the key.")] = None,
+    timestamp: Annotated[str | None, typer.Option(help="The column that is the time.")] = None,
+    until: Annotated[
+        list[str] | None,
+        typer.Option(help="TOPIC:PARTITION=OFFSET, behind the last record; repeatable."),
+    ] = None,
+    live_from: Annotated[
+        str, typer.Option(help="Where a topic with files is read on: earliest or latest.")
+    ] = "earliest",
+    outputs: Annotated[bool, typer.Option("--outputs", help="Also write what comes out.")] = False,
+) -> None:
+    """Process history before the first run; the next run goes on at the next offset."""
+    program = load_application(app)
+    named = _pairs(files)
+    sources = {
+        topic: FileSource(path, format, key=key, timestamp=timestamp, name=f"{topic}-history")
+        for topic, path in named.items()
+    }
+    ends: dict[str, dict[int, int]] = {}
+    for place, offset in _pairs(until).items():
+        topic, _, partition = place.rpartition(":")
+        ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
+    count = program.backfill(sources, until=ends, live_from=live_from, outputs=outputs)
+    typer.echo(f"{count:,} records of history; the next run goes on behind them.")
+
+
+@command.command()
 def explain(app: AppFile) -> None:
     """Show what an application will do, stage by stage."""
     typer.echo(load_application(app).explain(), nl=False)
+
+
+@command.command()
+def check(
+    app: AppFile,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Compare an application with the state it will meet; what is refused here cannot run."""
+    program = load_application(app)
+    verdicts = program.check()
+    table = Table("store", "", "why")
+    for verdict in verdicts:
+        if as_json:
+            typer.echo(json.dumps({"store": verdict.name, **asdict(verdict)}))
+        table.add_row(verdict.name, verdict.says, verdict.why)
+    if not as_json:
+        _out.print(table if verdicts else "The application keeps no state.")
+    refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
+    if refused:
+        typer.echo(f"Fix: {refused[0].fix}", err=True)
+        raise typer.Exit(1)
 
 
 @command.command()

@@ -24,6 +24,7 @@ class Known(Protocol):
     layer_of: dict[str, int]
     settings: dict[str, dict[str, str]]
     keys: dict[str, str]
+    versions: dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,14 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str) -> Ve
         *_moved(known, plan, scope, group),
         *_made_otherwise(known, plan, scope, store, group),
         *_other_keys(known, plan, scope, group),
+        *_older_program(known, plan, scope, store, group),
     ]
     if refusals:
         return Verdict(scope, store, "refuse", *refusals[0])
+    was, version = _versions(known, plan, scope, store)
+    if version > was:
+        why = f"its values are lifted from version {was} to {version} as they are read"
+        return Verdict(scope, store, "migrate", why)
     before, now = known.keys.get(scope), plan.keys().get(scope)
     if before is not None and before != now:
         return Verdict(scope, store, "reuse", f"keys were read as {before} and are now as {now}")
@@ -149,3 +155,21 @@ def _other_keys(known: Known, plan: Plan, scope: str, group: str) -> Iterator[tu
         why = f"the keys of {scope!r} in group {group!r} were {before} and are now {now}."
         fix = "put it back, or use another consumer_group."
         yield why, fix
+
+
+def _older_program(
+    known: Known, plan: Plan, scope: str, store: str, group: str
+) -> Iterator[tuple[str, str]]:
+    was, version = _versions(known, plan, scope, store)
+    if version < was:
+        why = (
+            f"the state {scope}/{store} of group {group!r} is of version {was}; this program knows "
+            f"versions up to {version}."
+        )
+        yield why, "run the newer program, or rewind to before it ran: millpond state rewind."
+
+
+def _versions(known: Known, plan: Plan, scope: str, store: str) -> tuple[int, int]:
+    """Return the version of a store, and the one that the program wants."""
+    was = known.versions.get(scope, {}).get(store, 1)
+    return was, plan.versions().get(scope, {}).get(store, 1)

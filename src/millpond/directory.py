@@ -28,7 +28,7 @@ from typing import Any
 from uuid import uuid4
 
 from millpond.checkpoint import Batch, Checkpoint, damaged
-from millpond.compare import check
+from millpond.compare import Verdict, check, compare
 from millpond.errors import ConfigError, GroupInUseError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.plan.plan import Plan
@@ -63,6 +63,8 @@ class Manifest:
     """Under which name outputs are delivered: what came under this name is not written again."""
     keys: dict[str, str] = field(default_factory=dict)
     """How the keys of each key scope are read: "typed", or the name of a deserializer."""
+    versions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """To which version the values of each store are lifted; where nothing is said, 1."""
     replay_until: int = 0
     """Batches up to this clock must be done as the journal says."""
     audit: list[dict[str, Any]] = field(default_factory=list)
@@ -195,16 +197,29 @@ class StateDirectory:
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
 
+    def compare(self, plan: Plan) -> list[Verdict]:
+        """Return what becomes of every store of the state and of a program."""
+        manifest = self._known(plan) or Manifest(1, 1, layers=plan.layers)
+        return compare(manifest, plan, self.group)
+
     def check(self, plan: Plan) -> Manifest | None:
         """Refuse a plan that the state does not fit; return what is known of the state."""
+        manifest = self._known(plan)
+        if manifest is not None:
+            check(manifest, plan, self.group)
+        return manifest
+
+    def _known(self, plan: Plan) -> Manifest | None:
+        """Return the manifest, without what it says about state that is not there."""
         manifest = self.load()
         if manifest is None:
             return None
-        self.checkpoint(manifest).check()
-        if not self.checkpoint(manifest).committed():  # so there is no state
+        checkpoint = self.checkpoint(manifest)
+        checkpoint.check()
+        if not checkpoint.committed():
             manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
+            manifest.keys, manifest.versions = {}, {}
             manifest.layers = plan.layers
-        check(manifest, plan, self.group)
         return manifest
 
     def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
@@ -214,6 +229,8 @@ class StateDirectory:
         manifest.layers = plan.layers
         manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
         manifest.keys.update(plan.keys())
+        for scope, versions in plan.versions().items():
+            manifest.versions.setdefault(scope, {}).update(versions)
         for scope, settings in plan.settings().items():
             manifest.settings.setdefault(scope, {}).update(settings)
         for scope, stores in plan.stores().items():
@@ -297,6 +314,7 @@ class StateDirectory:
         manifest.start_offsets = {} if reset_offsets else start
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
+        manifest.keys, manifest.versions = {}, {}
         manifest.replay_until = 0
         manifest.note("clear_state", reset_offsets=reset_offsets)
         self.save(manifest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime, timedelta
 
@@ -344,3 +345,90 @@ def test_state_is_rescaled_and_rewound_across_it(app):
         assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
         with pytest.raises(ConfigError, match="Fix:"):
             state.rescale(1000)
+
+
+# --- history before the first run -----------------------------------------------------------
+
+
+def test_a_backfill_makes_the_state_with_which_the_live_run_goes_on(make_app):
+    app = payments(make_app)
+    produce(app, PAYMENTS)
+
+    assert app.backfill(until={"payments": {0: 60}}) == 60
+
+    assert outputs(app) == []
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:60])
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+    assert len(outputs(app)) == 40
+    with pytest.raises(StateError, match=r"state already(.|\n)*Fix:"):
+        app.backfill()
+
+
+def test_files_stand_for_what_a_topic_has_forgotten(make_app, tmp_path):
+    app = payments(make_app)
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    for number in range(3):
+        lines = [
+            json.dumps({**value, "user": key, "at": time})
+            for key, value, time in PAYMENTS[20 * number : 20 * (number + 1)]
+        ]
+        (folder / f"day-{number}.jsonl").write_text("\n".join(lines))
+    produce(app, PAYMENTS[60:])
+
+    archive = mp.FileSource(folder, key="user", timestamp="at", name="archive")
+    assert app.backfill({"payments": archive}) == 60
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+        assert state.get("even", store="payments/kind") == {"count": 50}
+    assert len(outputs(app)) == 40
+
+
+def test_values_of_an_older_program_are_lifted_and_the_check_says_so(app, make_app):
+    newer = payments(make_app)
+    newer.migration("payments/default", from_version=1)(lambda v: {**v, "total": v["total"] * 10})
+    assert {v.name: v.says for v in newer.check()} == {
+        "payments/default": "migrate",
+        "payments/kind/default": "reuse",
+    }
+    produce(newer, [("user-3", {"amount": 1, "kind": "odd"}, 1_100_000)])
+    newer.run(drain=True)
+
+    with admin.open(newer) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS) * 10 + 1
+        assert state.get("user-4")["total"] == total_of("user-4", PAYMENTS)
+    assert [v.says for v in app.check() if v.name == "payments/default"] == ["refuse"]
+    with pytest.raises(StateError, match=r"version 2(.|\n)*Fix:"):
+        app.run(drain=True)
+
+
+def test_state_is_exported_edited_in_a_file_and_imported(app, tmp_path):
+    with admin.open(app) as state:
+        before = everything(state)
+        assert state.export(tmp_path / "state.parquet") == len(before)
+        assert state.export(tmp_path / "state.csv", store="payments") == 14
+        assert state.export(tmp_path / "state.jsonl") == len(before)
+        lines = [json.loads(line) for line in (tmp_path / "state.jsonl").read_text().splitlines()]
+        for line in lines:
+            if line["name"] == "total":
+                line["value"] = 7
+        (tmp_path / "edited.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+        assert state.import_file(tmp_path / "edited.jsonl") == 7
+        assert {i.value for i in state.scan(where=lambda i: i.name == "total")} == {7}
+        assert state.import_file(tmp_path / "state.csv") == 7
+        assert everything(state) == before
+        (tmp_path / "bad.jsonl").write_text('{"key": "a"}')
+        with pytest.raises(ConfigError, match=r"row 1(.|\n)*Fix:"):
+            state.import_file(tmp_path / "bad.jsonl")
+
+        table = state.to_pandas(store="payments").set_index("key")
+        assert table.loc["user-3", "total"] == total_of("user-3", PAYMENTS)
+        query = "SELECT sum(total) AS t FROM state"
+        assert state.sql(query, store="payments").collect()[0].t == sum(range(100))
+        assert state.to_spark().where("name = 'count'").count() == 2

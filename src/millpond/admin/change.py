@@ -296,6 +296,7 @@ def _run(
     what: str,
     details: dict[str, Any],
     amend: Callable[[Manifest], None] | None = None,
+    offsets: dict[str, dict[str, int]] | None = None,
 ) -> int:
     """Run rows as a batch of their own in a new generation."""
     from millpond.spark.edit import run_edit
@@ -312,7 +313,8 @@ def _run(
             frozenset(scope for scope, layer in layer_of.items() if layer == number)
             for number in range(1, manifest.layers + 1)
         ]
-        changed = run_edit(session, new.checkpoint, rows, layers, manifest.groups)
+        groups = manifest.groups
+        changed = run_edit(session, new.checkpoint, rows, layers, groups, offsets)
         if new.clock is None:
             # The last batch is the edit, and must not be done again by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
@@ -320,6 +322,14 @@ def _run(
             new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
         manifest.note(what, changed=changed, by=_user(), **details)
     return changed
+
+
+def move_offsets(opened: Opened, offsets: dict[str, dict[str, int]], what: str) -> None:
+    """Let sources go on from other offsets; the state stays as it is."""
+    from millpond.spark.edit import EDITS
+
+    rows = _frame(opened, [("", 0, EDITS, encode_edits([]))])
+    _run(opened, rows, what, {"offsets": offsets}, offsets=offsets)
 
 
 def rename(opened: Opened, old: str, new: str) -> int:

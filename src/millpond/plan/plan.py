@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from millpond.connectors.serde import key_form
+from millpond.errors import PlanError
 from millpond.plan.clocks import ClockPoint, ClockRef, clock_points, clocks_of_steps
 from millpond.plan.cut import Cut, cut_at_key_changes
 from millpond.plan.names import name_scopes
 from millpond.plan.validate import check_graph
+from millpond.state.migrate import Lifts, version_of
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Aggregate, Emit, Late, Read, Step, Window, Write
 
@@ -73,6 +75,8 @@ class Plan:
     children: dict[Step, list[Step]] = field(repr=False)
     points: tuple[ClockPoint, ...] = ()
     clocks: dict[Step, ClockRef] = field(default_factory=dict, repr=False)
+    lifts: dict[str, dict[str, Lifts]] = field(default_factory=dict, repr=False)
+    """For each key scope and store, what lifts its values to this program's version."""
 
     @property
     def layers(self) -> int:
@@ -128,6 +132,13 @@ class Plan:
             forms.setdefault(self.stages[edge.target].scope, form)
         return forms
 
+    def versions(self) -> dict[str, dict[str, int]]:
+        """Return the version of the values of each store that has migrations."""
+        return {
+            scope: {store: version_of(lifts) for store, lifts in stores.items()}
+            for scope, stores in self.lifts.items()
+        }
+
     def stores(self) -> dict[str, list[str]]:
         """Return the stores of each key scope."""
         return {stage.scope: list(stage.stores) for stage in self.stages if stage.stores}
@@ -161,7 +172,34 @@ def make_plan(graph: Graph, *, collect: bool = False, combine: bool = True) -> P
     outputs = tuple(_outputs(graph, children, collect))
     points = clock_points(graph)
     clocks = clocks_of_steps(graph, points)
-    return Plan(reads, stages, edges, outputs, children, points, clocks)
+    lifts = _lifts(graph, stages)
+    return Plan(reads, stages, edges, outputs, children, points, clocks, lifts)
+
+
+def _lifts(graph: Graph, stages: tuple[Stage, ...]) -> dict[str, dict[str, Lifts]]:
+    """Return the migrations of each scope and store; refuse what can never be used."""
+    found: dict[str, dict[str, Lifts]] = {}
+    for name, lifts in graph.migrations.items():
+        places = [
+            (stage, store)
+            for stage in stages
+            for store in stage.stores
+            if name in (store, f"{stage.scope}/{store}")
+        ]
+        known = ", ".join(f"{stage.scope}/{store}" for stage in stages for store in stage.stores)
+        if not places:
+            msg = f"there is a migration for {name!r}, and no such store; there are {known}."
+            raise PlanError(msg + "\nFix: name one of these.")
+        missing = sorted(set(range(1, max(lifts) + 1)) - lifts.keys())
+        if missing:
+            msg = f"there are migrations of {name!r} from {sorted(lifts)}, none from {missing}."
+            raise PlanError(msg + "\nFix: keep the older migrations; old keys pass through them.")
+        for stage, store in places:
+            if any(step.store == store and step.settings for step in stage.steps):
+                msg = f"{name!r} is kept by a window or an aggregation, in a form of its own."
+                raise PlanError(msg + "\nFix: migrations are for state that functions set.")
+            found.setdefault(stage.scope, {})[store] = lifts
+    return found
 
 
 def _stores(graph: Graph, cut: Cut, number: int) -> tuple[str, ...]:

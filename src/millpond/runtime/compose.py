@@ -7,6 +7,7 @@ exception of a user's function is wrapped once, here, with the step it came from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
@@ -27,6 +28,7 @@ from millpond.runtime.sliding import SlidingWindows
 from millpond.runtime.tables import TableUpdate
 from millpond.runtime.windows import TimeWindows, WindowLogic
 from millpond.state.codec import Codec
+from millpond.state.migrate import Lifts, MigratingState
 from millpond.state.view import KeyScope, State
 from millpond.steps.kinds import (
     Aggregate,
@@ -62,8 +64,10 @@ class Composer:
         scope: KeyScope,
         schedule: Schedule,
         points: dict[Step, ClockPoint],
+        lifts: dict[str, Lifts],
     ) -> None:
         self._children = children
+        self._lifts = lifts
         self._emitters = emitters
         self._writers = writers
         self._origin = origin
@@ -141,13 +145,14 @@ class Composer:
         timed = isinstance(step, Map) and step.on_timer is not None
         ttl_ms = step.within_ms if isinstance(step, Distinct) else getattr(step, "ttl_ms", None)
         clock = self._schedule.clock_of(step) if step.is_stateful else None
-        owner = step.name if timed else None
-        return State(
+        lifts = self._lifts.get(step.store)
+        make = State if lifts is None else partial(MigratingState, lifts=lifts)
+        return make(
             self._scope,
             step.store,
             clock=clock,
             ttl_ms=ttl_ms,
-            owner=owner,
+            owner=step.name if timed else None,
             keeps_longest=isinstance(step, Aggregate),  # a late record does not shorten its life
         )
 

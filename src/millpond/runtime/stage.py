@@ -131,6 +131,7 @@ class StageRunner:
             self._scope,
             self._schedule,
             self._points,
+            plan.lifts.get(stage.scope, {}),
         )
         self.entries = make_entries(plan, stage, composer, settings.codec)
         self._clocked = composer.clocked

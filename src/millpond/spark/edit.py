@@ -40,6 +40,7 @@ def run_edit(
     rows: DataFrame,
     layers: list[frozenset[str]],
     groups: int,
+    offsets: dict[str, dict[str, int]] | None = None,
 ) -> int:
     """Run rows of (scope, grp, kind, payload) as a batch; return how many values it changed.
 
@@ -49,12 +50,15 @@ def run_edit(
         rows: What to do.
         layers: For each layer, the scopes that it keeps.
         groups: How many key groups the state has.
+        offsets: Where sources stand behind the batch. Default: where they stand.
     """
     last = checkpoint.last()
     batch = None if last is None else checkpoint.batch(last)
     session.dataSource.register(EditSource)
     session.dataSource.register(EchoSource)
     start = {} if batch is None else batch.source
+    if offsets is not None:
+        start = {**start, "millpond": {**start.get("millpond", {}), **offsets}}
     ticks = session.readStream.format(EditSource.name()).option("start", json.dumps(start)).load()
     # The one row is sent to wherever the others are, be they millions.
     packed = rows.crossJoin(F.broadcast(ticks)).select(

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -38,6 +38,7 @@ from millpond.runtime.batch import Row
 from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, gather, log_late
+from millpond.runtime.history import HistoryReader
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
@@ -49,7 +50,7 @@ from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Write
 
-__all__ = ["Limits", "Program", "SparkRun"]
+__all__ = ["Backfill", "Limits", "Program", "SparkRun"]
 
 # Items of a list that are spooled ahead of the query, and at a time.
 _AHEAD, _AT_A_TIME = 500_000, 50_000
@@ -90,11 +91,30 @@ class Limits:
     metadata: bool
 
 
+@dataclass(frozen=True)
+class Backfill:
+    """How a run over history differs from any other."""
+
+    files: dict[str, FileSource] = field(default_factory=dict)
+    """Files that stand for a topic."""
+    until: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Up to where topics are read; those that are not named, up to where they end now."""
+    outputs: bool = False
+    """Whether what comes out is written."""
+
+
 class SparkRun:
     """A run. Made and used once."""
 
-    def __init__(self, program: Program, directory: StateDirectory, limits: Limits) -> None:
+    def __init__(
+        self,
+        program: Program,
+        directory: StateDirectory,
+        limits: Limits,
+        backfill: Backfill | None = None,
+    ) -> None:
         self._program = program
+        self._backfill = backfill
         self._directory = directory
         self._limits = limits
         self._plan: Plan = make_plan(program.graph, collect=limits.collect)
@@ -115,7 +135,8 @@ class SparkRun:
         config = self._program.config
         # What cannot work is said before Spark is started: that takes seconds.
         send_users_modules(step.call_site.path for step in self._program.graph.steps)
-        check_functions(self._plan.children, [config.on_processing_error, self._program.codec])
+        sent = [config.on_processing_error, self._program.codec, self._plan.lifts]
+        check_functions(self._plan.children, sent)
         self._directory.check(self._plan)
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
@@ -216,6 +237,9 @@ class SparkRun:
     def _topic_reader(self, topic: Topic) -> Any:
         broker, known = self._program.broker, self._manifest.topic_ids
         known[topic.name] = broker.prepare(topic, known.get(topic.name))
+        if self._backfill is not None and topic.name in self._backfill.files:
+            files = self._backfill.files[topic.name].reader(self._directory.sources.path)
+            return HistoryReader(files, topic)
         return broker.reader(topic)
 
     def _reader_settings(self, cores: int) -> ReaderSettings:
@@ -226,8 +250,9 @@ class SparkRun:
             if name not in committed and name not in starts:
                 # Written down once: "latest" at a replay of the first batch is another place.
                 is_list = name in self._spools
-                starts[name] = {"0": 0} if is_list else reader.initial(config.auto_offset_reset)
-                if sum(starts[name].values()) and config.auto_offset_reset == "latest":
+                reset = config.auto_offset_reset if self._backfill is None else "earliest"
+                starts[name] = {"0": 0} if is_list else reader.initial(reset)
+                if sum(starts[name].values()) and reset == "latest":
                     logger.info(
                         "%s is new to this group and is read from its end on, without the %s "
                         'records in it; auto_offset_reset="earliest" reads them',
@@ -242,6 +267,7 @@ class SparkRun:
             tasks=cores,
             work=self._keeper.work,
             clock_file=self._clock_file.path,
+            until={} if self._backfill is None else self._backfill.until,
             replay=self._journal.behind(self._directory.committed_clock(self._manifest)),
         )
 
@@ -284,7 +310,8 @@ class SparkRun:
         self._crash_where_marked(gathered.report.read)
         number = self._number(batch_id)
         self._note_plan(number)
-        if number > self._delivered:
+        is_quiet = self._backfill is not None and not self._backfill.outputs
+        if number > self._delivered and not is_quiet:
             self._delivery.deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())

@@ -87,6 +87,8 @@ class ReaderSettings:
     work: Clockwork
     clock_file: str
     """Where the driver leaves what it knows about the time."""
+    until: All = field(default_factory=dict)
+    """Up to where sources are read at most."""
     replay: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Offsets of batches that must be cut as they were cut before, by the number of their clock."""
 
@@ -128,6 +130,9 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while self._final == {} and any(map(self._is_away, self._names)):
             time.sleep(_PAUSE)  # a drain must know what there is; the reader's patience has an end
             ends = {name: self._latest(name, begin[name]) for name in self._names}
+        for name, most in self._settings.until.items():
+            found = ends.get(name, {})
+            ends[name] = {p: min(end, most.get(p, end)) for p, end in found.items()}
         ends.update({name: offsets for name, offsets in begin.items() if name not in ends})
         alive = _moved(begin, ends)
         if self._final is not None:

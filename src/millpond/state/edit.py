@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
-from msgspec.msgpack import Ext
 
 from millpond.state.codec import Codec
-from millpond.state.layout import EXPIRING, LARGE_BYTES, Pages
+from millpond.state.layout import Pages
 from millpond.state.store import Store
 from millpond.state.view import KeyScope, name_bytes, store_of, stored_name, stored_value
 
@@ -80,16 +79,10 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
 
 def _set(view: KeyScope, store: str, name: bytes, value: bytes) -> int:
     place = stored_name(store, name)
-    new = stored_value(value)
     before = (view.place.entry or {}).get(place)
-    if len(value) > LARGE_BYTES:
-        view.place.page.has_large = True
-    if type(before) is Ext and before.code == EXPIRING:  # it still goes when it would have gone
-        new = Ext(EXPIRING, bytes(memoryview(before.data)[:12]) + _encode(new))
-    if before == new:
-        return 0
-    view.put(place, new)
-    return 1
+    view.replace(place, stored_value(value))
+    assert view.place.entry is not None
+    return int(view.place.entry[place] != before)
 
 
 def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:

@@ -26,7 +26,7 @@ from millpond.state.agenda import NEVER, Agenda
 from millpond.state.codec import Codec
 from millpond.state.store import Store
 
-__all__ = ["FORMAT", "Entry", "Pages", "hash_key", "keys_of_page"]
+__all__ = ["FORMAT", "Entry", "Pages", "hash_key", "keys_of_page", "value_size"]
 
 # The version byte of every blob. A change of layout raises it and keeps the old reader.
 FORMAT = 1
@@ -210,7 +210,7 @@ class Pages:
             return entry
         spilled = dict(entry)
         for name, value in entry.items():
-            if _size(value) > LARGE_BYTES:
+            if value_size(value) > LARGE_BYTES:
                 blob_id = b"v" + _digest(key, name)
                 self._store.put(blob_id, _VERSION + _encode(value))
                 spilled[name] = Ext(LARGE_VALUE, blob_id)
@@ -262,7 +262,8 @@ def _digest(key: bytes | None, name: str | bytes) -> bytes:
     return blake2b(_encode((key, name)), digest_size=16).digest()
 
 
-def _size(value: Any) -> int:
+def value_size(value: Any) -> int:
+    """Return about how many bytes a stored value takes, where it may be large."""
     kind = type(value)
     if kind is Ext:
         return len(value.data)

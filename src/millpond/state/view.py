@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -26,6 +26,7 @@ from millpond.state.layout import (
     Entry,
     Page,
     Pages,
+    value_size,
 )
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "stored_name",
     "stored_timers",
     "stored_value",
+    "version_name",
 ]
 
 DEFAULT_STORE = "default"
@@ -51,9 +53,11 @@ DEFAULT_STORE = "default"
 # their encoding; there the store goes before it, after a byte no encoding begins with.
 _MARK = "\x1f"
 
-# Names that belong to no store: the timers of a key, and for each clock the moment of its hint.
+# Names that belong to no store, so they have one mark only: the timers of a key, for each clock the
+# moment of its hint, and for each store the version of its values.
 _TIMERS = _MARK + "t"
 _HINT = _MARK + "h"
+_VERSION = _MARK + "m"
 _BYTE_MARK = b"\xc1"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MISSING = object()
@@ -212,6 +216,19 @@ class KeyScope:
         entry = self.place.entry
         if entry is not None and entry.pop(name, _MISSING) is not _MISSING:
             self.place.page.is_changed = True
+            if all(type(n) is str and n.startswith(_VERSION) for n in entry):
+                entry.clear()  # the version of nothing
+
+    def replace(self, name: str | bytes, value: Any) -> None:
+        """Put another value in the place of one; it still goes when that would have gone."""
+        before = (self.place.entry or {}).get(name)
+        if type(before) is Ext and before.code == LARGE_VALUE:
+            before = self.pages.large_value(before)
+        if type(before) is Ext and before.code == EXPIRING:
+            value = Ext(EXPIRING, bytes(memoryview(before.data)[:12]) + _pack(value))
+        if value_size(value) > LARGE_BYTES:
+            self.place.page.has_large = True
+        self.put(name, value)
 
     def expiry(self, value: Ext) -> int | None:
         """Return when a stored value expires, or None."""
@@ -242,6 +259,8 @@ class State:
 
     Values go in and come out as copies: changing one without `set` changes nothing.
     """
+
+    UNSET: ClassVar[Any] = _UNSET
 
     __slots__ = (
         "_byte_prefix",
@@ -354,6 +373,13 @@ class State:
         entry = self._scope.place.entry or {}
         names = [self._own_name(n) for n, value in entry.items() if not self._has_expired(value)]
         return [name for name in names if name is not _MISSING]
+
+    def replace(self, key: Any, value: Any) -> None:
+        """Keep another value under a name; it expires when the one before would have."""
+        kind = type(value)
+        is_number = kind is float or kind is bool or value is None
+        is_number = is_number or (kind is int and _INT_MIN <= value <= _INT_MAX)
+        self._scope.replace(self._name(key), value if is_number else self._in(value))
 
     # --- timers -----------------------------------------------------------------------------
 
@@ -524,6 +550,11 @@ class State:
         return name[2:] if name[:2] == _MARK + _MARK else _MISSING
 
 
+def version_name(store: str) -> str:
+    """Return the name under which a key keeps the version of its values in a store."""
+    return _VERSION + store
+
+
 class StoredItem(NamedTuple):
     """One value of a key in its stored form: name and value are bytes of the codec."""
 
@@ -596,12 +627,8 @@ def _value_bytes(pages: Pages, value: Any) -> tuple[bytes, int | None]:
 
 
 def _is_ours(name: str | bytes) -> bool:
-    """Tell whether a name is none of a store's: a hint, or the timers."""
-    return name == _TIMERS or (isinstance(name, str) and _is_hint(name))
-
-
-def _is_hint(name: str) -> bool:
-    return name.startswith(_HINT) and _MARK not in name[1:]
+    """Tell whether a name is none of a store's: a hint, the timers, a version."""
+    return isinstance(name, str) and name[:1] == _MARK and _MARK not in name[1:]
 
 
 def _store_of(name: str | bytes) -> str:

@@ -19,6 +19,8 @@ class Graph:
         self.sinks: list[Any] = []
         self.options: dict[str, Any] = {}
         """What the application says about errors and types; the local engine goes by it too."""
+        self.migrations: dict[str, dict[int, Any]] = {}
+        """For each store, functions that lift its values from a version to the next."""
         self.windows: list[str | None] = []
         """What each window is and where; None once it has an output."""
         self._expressions: set[Step] = set()
@@ -52,6 +54,7 @@ class Graph:
         graph = Graph()
         graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
         graph.options, graph.windows = self.options, self.windows
+        graph.migrations = self.migrations
         return graph
 
     def children(self) -> dict[Step, list[Step]]:

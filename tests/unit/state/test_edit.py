@@ -1,0 +1,151 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.state.codec import Codec
+from millpond.state.edit import Edit, apply_edits, decode_edits, encode_edits
+from millpond.state.layout import Pages
+from millpond.state.rows import changes, group_rows, group_timers, key_items
+from millpond.state.store import MemoryStore
+from millpond.state.view import KeyScope, State
+
+GROUPS = 1
+codec = Codec()
+encode, decode = codec.encode, codec.decode
+
+
+def filled(contents, *, ttl=None):
+    """A group with values: {(key, store, name): value}."""
+    store = MemoryStore()
+    write(store, contents, ttl=ttl)
+    return store
+
+
+def write(store, contents, *, ttl=None, gone=()):
+    pages = Pages(store, codec, GROUPS)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    for (key, held_in, name), value in contents.items():
+        view.bind(key)
+        State(view, held_in).set(name, value, ttl)
+    for key, held_in, name in gone:
+        view.bind(key)
+        State(view, held_in).delete(name)
+    pages.flush()
+
+
+def contents_of(store):
+    return {
+        (row.key, row.store, decode(row.name)): decode(row.value)
+        for row in group_rows(store, GROUPS)
+    }
+
+
+places = st.tuples(
+    st.sampled_from([None, b"a", b"b", b"c"]),
+    st.sampled_from(["default", "other"]),
+    st.sampled_from(["x", "\x1fodd", 7, ("t", 1)]),
+)
+contents = st.dictionaries(places, st.integers() | st.text(max_size=3) | st.tuples(st.booleans()))
+
+
+@settings(max_examples=150, deadline=None)
+@given(contents, contents, st.sets(places))
+def test_edits_do_what_a_program_would_have_done(before, written, gone):
+    gone = {place for place in gone if place not in written}
+    edits = [Edit("set", k, s, encode(n), encode(v)) for (k, s, n), v in written.items()]
+    edits += [Edit("delete", k, s, encode(n)) for k, s, n in gone]
+    edited, expected = filled(before), filled(before)
+
+    changed = apply_edits(edited, decode_edits(encode_edits(edits)), GROUPS)
+    write(expected, written, gone=gone)
+
+    assert contents_of(edited) == contents_of(expected)
+    assert edited.blobs == expected.blobs
+    differing = {p for p in before.keys() | written.keys() if p not in gone or p in before}
+    assert changed == sum(
+        before.get(p) != contents_of(edited).get(p)
+        or type(before.get(p)) is not type(contents_of(edited).get(p))
+        for p in differing
+    )
+
+
+def test_a_value_that_is_edited_expires_when_it_would_have():
+    store = filled({(b"a", "default", "x"): 1}, ttl=1000)
+
+    apply_edits(store, [Edit("set", b"a", "default", encode("x"), encode("y" * 50_000))], GROUPS)
+
+    (row,) = group_rows(store, GROUPS)
+    assert (len(decode(row.value)), row.expires) == (50_000, 1000)
+
+
+def test_a_key_is_deleted_with_its_timers():
+    store = MemoryStore()
+    pages = Pages(store, codec, GROUPS)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    view.bind(b"a")
+    state = State(view, owner="step")
+    state.set("x", 1)
+    state.set_timer("t", at=5)
+    pages.flush()
+    assert len(list(group_timers(store, GROUPS))) == 1
+
+    apply_edits(store, [Edit("delete", b"a")], GROUPS)
+
+    assert list(group_timers(store, GROUPS)) == []
+    assert key_items(store, GROUPS, b"a") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents)
+def test_a_store_is_renamed_and_back(before):
+    store = filled(before)
+
+    apply_edits(store, [Edit("rename", None, "default", new_store="new")], GROUPS)
+    moved = contents_of(store)
+    apply_edits(store, [Edit("rename", None, "new", new_store="default")], GROUPS)
+
+    assert contents_of(store) == before
+    assert moved == {(k, "new" if s == "default" else s, n): v for (k, s, n), v in before.items()}
+
+
+# --- changes --------------------------------------------------------------------------------
+
+numbered = st.dictionaries(
+    st.tuples(st.integers(0, 400).map(lambda n: b"%d" % n), st.just("default"), st.just("x")),
+    st.integers(0, 3) | st.just("large" * 10_000),
+    max_size=120,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(numbered, min_size=1, max_size=4))
+def test_the_changes_of_batches_lead_from_one_state_to_the_next_whatever_the_pages_did(batches):
+    store, blobs_before, written = MemoryStore(), {}, []
+    states = [{}]
+    for number, batch in enumerate(batches):
+        write(store, batch)
+        ids = blobs_before.keys() | store.blobs.keys()
+        # What a batch wrote: a page is written again even where only a blob behind it changed.
+        written.append(
+            (
+                number,
+                {
+                    i: store.blobs.get(i)
+                    for i in ids
+                    if i[:1] == b"p" or blobs_before.get(i) != store.blobs.get(i)
+                },
+            )
+        )
+        blobs_before = dict(store.blobs)
+        states.append(contents_of(store))
+
+    found = list(changes({}, written, GROUPS))
+
+    for number, (old, new) in enumerate(zip(states, states[1:], strict=False)):
+        mine = {(c.key, c.store, decode(c.name)): c for c in found if c.batch == number}
+        differing = {p for p in old.keys() | new.keys() if old.get(p) != new.get(p)}
+        assert mine.keys() == differing
+        for place, change in mine.items():
+            assert (change.before and decode(change.before)) == old.get(place)
+            assert (change.after and decode(change.after)) == new.get(place)
