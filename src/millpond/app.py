@@ -24,6 +24,7 @@ from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, ma
 from millpond.directory import StateDirectory
 from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
+from millpond.files import Files
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
@@ -59,7 +60,8 @@ class Application:
         broker_address: A Kafka broker, `host:port` or a `ConnectionConfig`. Default: topics are
             those of the embedded log.
         consumer_group: Who this program is: its state and its offsets belong to the group.
-        state_dir: The folder that holds the state of all groups.
+        state_dir: The folder that holds the state of all groups: a path, or an address that
+            Hadoop knows, such as s3a://bucket/state or hdfs://host/state.
         topics_dir: The folder of the embedded log.
         auto_offset_reset: Where a new group starts to read a topic: "latest", "earliest", or
             "error" to refuse.
@@ -419,11 +421,11 @@ class Application:
 
         with ExitStack() as stack:
             directory = self._directory(stack)
-            stack.enter_context(directory.held("running"))
+            hold = stack.enter_context(directory.held("running"))
             program = Program(
                 self.config, self.graph, self.codec, self.broker, self.topics, self.reports
             )
-            self._running = SparkRun(program, directory, limits, backfill)
+            self._running = SparkRun(program, directory, limits, hold, backfill)
             try:
                 return self._running.run()  # type: ignore[no-any-return]
             finally:
@@ -443,7 +445,17 @@ class Application:
         path = self.config.state_dir
         if self.config.persistence == "none":
             path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
-        return StateDirectory(path, self.config.consumer_group)
+        return StateDirectory(path, self.config.consumer_group, self._files)
+
+    def _files(self) -> Files:
+        """Return the files of a state directory that only Hadoop can reach."""
+        from millpond.spark.hadoop import HadoopFiles
+        from millpond.spark.session import open_session
+
+        config = self.config
+        return HadoopFiles(
+            open_session(config.master, config.spark, config.spark_config, config.consumer_group)
+        )
 
     def stop(self) -> None:
         """Stop the run behind the current batch. Can be called from any thread."""
@@ -466,7 +478,7 @@ class Application:
                 "the state.\nFix: clear_state(reset_offsets=True), which starts over."
             )
             raise ConfigError(msg)
-        directory = StateDirectory(self.config.state_dir, self.config.consumer_group)
+        directory = StateDirectory(self.config.state_dir, self.config.consumer_group, self._files)
         with directory.held("clear_state()"):
             directory.clear(reset_offsets=reset_offsets)
 

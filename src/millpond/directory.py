@@ -1,7 +1,7 @@
 """The state directory of one consumer group.
 
     state_dir/<group>/
-      lock                     held while an application runs; the system frees it when it dies
+      lock                     held while an application runs; free when it dies
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint; see `checkpoint`
       clock-0001.json          what the last batch saw of the time; without it, it is done again
@@ -14,10 +14,7 @@ what Spark cannot change (no more state, other offsets, other values) is a new g
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import socket
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +26,9 @@ from uuid import uuid4
 
 from millpond.checkpoint import Batch, Checkpoint, damaged
 from millpond.compare import Verdict, check, compare
-from millpond.errors import ConfigError, GroupInUseError, StateError
+from millpond.errors import ConfigError, StateError
 from millpond.files import Files, Location, is_remote, local
+from millpond.lock import Hold, holder_of, locked
 from millpond.plan.plan import Plan
 
 __all__ = ["Journal", "Manifest", "StateDirectory"]
@@ -114,7 +112,6 @@ class StateDirectory:
     ) -> None:
         self.group = group
         self.folder = root(state_dir, remote) / group
-        self._held = False
 
     @property
     def sources(self) -> Location:
@@ -142,35 +139,14 @@ class StateDirectory:
     # --- the lock ---------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, what: str) -> Iterator[None]:
+    def held(self, what: str) -> Iterator[Hold]:
         """Hold the group's lock, or say who does."""
-        Path(self.folder.path).mkdir(parents=True, exist_ok=True)
-        with Path(self.folder.path, "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                msg = (
-                    f"consumer group {self.group!r} is in use by {holder}; {what} was refused.\n"
-                    "Fix: stop the other application, or choose another consumer_group."
-                )
-                raise GroupInUseError(msg) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-            yield
+        with locked(self.folder, self.group, what) as hold:
+            yield hold
 
     def is_held(self) -> bool:
         """Tell whether somebody holds the lock."""
-        try:
-            with Path(self.folder.path, "lock").open("a+") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return holder_of(self.folder) is not None
 
     # --- the manifest -----------------------------------------------------------------------
 

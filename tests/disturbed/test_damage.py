@@ -62,12 +62,24 @@ def saved(spark, tmp_path_factory):
     app = program(folder, spark)
     produce(app, 0, BATCHES * RECORDS)
     app.run(drain=True)
-    ahead = tmp_path_factory.mktemp("ahead")
+    ahead, folder = tmp_path_factory.mktemp("ahead"), _settled(folder, tmp_path_factory)
     shutil.copytree(folder, ahead, dirs_exist_ok=True)
     other = program(ahead, spark)
     produce(other, BATCHES * RECORDS, (BATCHES + 2) * RECORDS)
     other.run(drain=True)
     return folder, result(other)
+
+
+def _settled(folder, tmp_path_factory):
+    """A copy in which nothing moves any more: Spark's maintenance still works on the original."""
+    for _ in range(10):
+        copy = tmp_path_factory.mktemp("settled")
+        try:
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+        except shutil.Error:
+            continue
+        return copy
+    raise AssertionError("the folder never came to rest")
 
 
 def kinds(state):

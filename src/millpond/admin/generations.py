@@ -18,7 +18,15 @@ from millpond.checkpoint import Batch, Checkpoint
 from millpond.directory import Journal, Manifest, StateDirectory, read_journal
 from millpond.errors import DamagedStateError, StateError
 
-__all__ = ["NewGeneration", "clock_behind", "clock_of", "journal_of", "new_generation", "recorded"]
+__all__ = [
+    "NewGeneration",
+    "asking",
+    "clock_behind",
+    "clock_of",
+    "journal_of",
+    "new_generation",
+    "recorded",
+]
 
 
 @dataclass
@@ -116,7 +124,7 @@ def clock_behind(
     except ValueError:
         known = None
     if known is not None and known.get("seq") == seq:
-        return _asking({"keys": known.get("keys", []), **known}, seq)
+        return asking(known, seq)
     return clock_of(journal_of(directory, manifest), seq)
 
 
@@ -125,9 +133,9 @@ def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
     clock = journal.batches.get(seq + 1, {}).get("clock", {})
     if "seen" not in clock:
         return None
-    return _asking({"keys": [], "seen": clock["seen"], "arrived": clock["arrived"]}, seq)
+    return asking({"keys": [], "seen": clock["seen"], "arrived": clock["arrived"]}, seq)
 
 
-def _asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
+def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
     """Return a clock file behind which every group is asked what it waits for."""
     return {**known, "seq": seq, "due": {}, "is_sure": False}

@@ -12,9 +12,10 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
-from millpond.admin.generations import clock_of, journal_of
+from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Checkpoint, checksum_fits
 from millpond.directory import Journal, Manifest, StateDirectory, read_journal, read_manifest
@@ -166,7 +167,8 @@ def _repair(
             Problem(_file_of(error, new).replace(str(work), str(old.folder)), "damaged")
         )
         _renew_operators(opened, manifest, work)
-    batch = _last_whole(opened, manifest, old, new, problems)
+    clocks = {n: _clock(directory, manifest, journal, seq) for n, seq in seqs.items()}
+    batch = _last_whole(opened, manifest, old, new, problems, clocks)
     if not problems and batch == old.last():
         directory.drop_generation(int(work.name))
         return Repaired(batch, 0, [])
@@ -189,7 +191,7 @@ def _repair(
     planned = None if batch is None else new.batch(batch)
     if planned is not None and planned.partitions:
         mended.partitions = planned.partitions
-    clock = None if batch is None else clock_of(journal, seq)
+    clock = None if batch is None else clocks[batch]
     if clock is not None:
         directory.clock_file(mended).write(json.dumps(clock).encode())
     kept = Journal(max(journal.delivered, done - 1), journal.batches)
@@ -242,6 +244,17 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     return Journal(journal.delivered, batches)
 
 
+def _clock(
+    directory: StateDirectory, manifest: Manifest, journal: Journal, seq: int
+) -> dict[str, Any] | None:
+    """Return what was known about the time behind a batch: from its own file, or the next plan."""
+    with suppress(ValueError, AttributeError):
+        known = json.loads(directory.clock_file(manifest).text() or "null")
+        if known is not None and known.get("seq") == seq and "seen" in known:
+            return asking(known, seq)
+    return clock_of(journal, seq)
+
+
 def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
     """Return the clock of each committed batch whose offsets can be read."""
     found = {}
@@ -266,12 +279,21 @@ def _renew_operators(opened: Opened, manifest: Manifest, work: Location) -> None
 
 
 def _last_whole(
-    opened: Opened, manifest: Manifest, old: Checkpoint, new: Checkpoint, problems: list[Problem]
+    opened: Opened,
+    manifest: Manifest,
+    old: Checkpoint,
+    new: Checkpoint,
+    problems: list[Problem],
+    clocks: dict[int, dict[str, Any] | None],
 ) -> int | None:
     """Return the last batch that can be read whole, in a copy without what is damaged."""
     for number in reversed(new.committed()):
+        if number and clocks.get(number) is None:
+            continue  # it would have to be done again, from a batch that may not be whole
         try:
             new.check_log(number)
+            if number:  # Spark looks at where the batch before ended, too
+                new.check_log(number - 1, is_committed=False)
             _count(opened, manifest, number, new.folder)
         except (DamagedStateError, StateError, EngineError) as error:
             file = _file_of(error, new).replace(str(new.folder), str(old.folder))

@@ -1,12 +1,16 @@
 """Files of every place that Hadoop knows: s3a://, hdfs://, abfs://.
 
 Takes a Spark session, whose settings have what a store asks for (an endpoint, a key); gives
-`Files`. Each call is a few trips to the JVM.
+`Files`. Not for data: everything passes py4j, one call after the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -16,114 +20,162 @@ from millpond.files import FileInfo
 
 __all__ = ["HadoopFiles"]
 
-# Where a file appears when it is closed, and a rename is a copy.
+# There, a file appears whole or not at all, and a rename is a copy.
 _OBJECT_STORES = ("s3a", "s3", "abfs", "abfss", "gs", "wasb", "wasbs")
+
+_MISSING = "java.io.FileNotFoundException"
+
+# What is said where a file is there already; S3 has words of its own.
+_TAKEN = (
+    "org.apache.hadoop.fs.FileAlreadyExistsException",
+    "org.apache.hadoop.fs.s3a.RemoteFileChangedException",
+)
 
 
 class HadoopFiles:
     """Files through Hadoop's own client."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._gateway: Any = session.sparkContext._gateway
-        self._jvm: Any = session._jvm
-        self._conf = session._jsc.hadoopConfiguration()
+        context = session.sparkContext
+        jvm, gateway = context._jvm, context._gateway
+        assert jvm is not None and gateway is not None
+        self._conf = context._jsc.hadoopConfiguration()
+        hadoop = jvm.org.apache.hadoop.fs
+        # Looking a class up costs a call for each dot of its name.
+        self._path, self._context, self._util = hadoop.Path, hadoop.FileContext, hadoop.FileUtil
+        self._streams = jvm.org.apache.commons.io.IOUtils
+        rename = hadoop.Options.Rename
+        self._replace, self._keep = gateway.new_array(rename, 1), gateway.new_array(rename, 1)
+        self._replace[0], self._keep[0] = rename.OVERWRITE, rename.NONE
+        self._systems: dict[str, Any] = {}
 
     def read(self, path: str) -> bytes | None:
-        system, place = self._at(path)
-        try:
-            stream = system.open(place)
+        with _telling(path):
             try:
-                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+                stream = self._system(path).open(self._path(path))
+            except Py4JJavaError as error:
+                if _kind(error) == _MISSING:
+                    return None
+                raise
+            try:
+                return bytes(self._streams.toByteArray(stream))
             finally:
                 stream.close()
-        except Py4JJavaError as error:
-            if _is_missing(error):
-                return None
-            raise _told(path, error) from error
 
     def write(self, path: str, data: bytes) -> None:
-        system, place = self._at(path)
-        try:
-            if path.partition(":")[0] in _OBJECT_STORES:
-                self._put(system.create(place, True), data)
-                return
-            aside = self._jvm.org.apache.hadoop.fs.Path(f"{path}.writing")
-            self._put(system.create(aside, True), data)
-            kinds = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
-            options = self._gateway.new_array(kinds, 1)
-            options[0] = kinds.OVERWRITE
-            contexts = self._jvm.org.apache.hadoop.fs.FileContext
-            contexts.getFileContext(place.toUri(), self._conf).rename(aside, place, options)
-        except Py4JJavaError as error:
-            raise _told(path, error) from error
+        with _telling(path):
+            if _is_object_store(path):
+                self._util.write(self._system(path), self._path(path), data)
+            else:
+                self._move(self._write_aside(path, data), path, self._replace)
 
     def create(self, path: str, data: bytes) -> bool:
-        system, place = self._at(path)
-        try:
-            self._put(system.create(place, False), data)
-        except Py4JJavaError as error:
-            if "AlreadyExists" in str(error.java_exception.toString()):
-                return False
-            raise _told(path, error) from error
-        return True
+        """Write a file where there is none; of many who try at once, one gets True.
+
+        Where an answer is lost on the way and asked for again, the one who made the file may get
+        False.
+        """
+        with _telling(path):
+            try:
+                if _is_object_store(path):
+                    self._put_if_absent(path, data)
+                else:
+                    self._move(self._write_aside(path, data), path, self._keep)
+            except Py4JJavaError as error:
+                if _kind(error) in _TAKEN:
+                    return False
+                raise
+            return True
 
     def entries(self, path: str) -> list[FileInfo]:
-        system, place = self._at(path)
-        try:
-            found = system.listStatus(place)
-        except Py4JJavaError as error:
-            if _is_missing(error):
-                return []
-            raise _told(path, error) from error
-        infos = [
-            FileInfo(s.getPath().getName(), s.isDirectory(), s.getLen(), s.getModificationTime())
-            for s in found
-        ]
-        return sorted(infos)
+        with _telling(path):
+            try:
+                found = self._system(path).listStatus(self._path(path))
+            except Py4JJavaError as error:
+                if _kind(error) == _MISSING:
+                    return []
+                raise
+            infos = (
+                FileInfo(
+                    s.getPath().getName(), s.isDirectory(), s.getLen(), s.getModificationTime()
+                )
+                for s in found
+            )
+            return sorted(infos)
 
     def copy(self, source: str, target: str) -> None:
-        system, place = self._at(source)
-        other, to = self._at(target)
-        try:
-            util = self._jvm.org.apache.hadoop.fs.FileUtil
-            util.copy(system, place, other, to, False, True, self._conf)
-        except Py4JJavaError as error:
-            if _is_missing(error):
-                raise FileNotFoundError(source) from error
-            raise _told(target, error) from error
+        with _telling(source):
+            start = (self._system(source), self._path(source))
+            end = (self._system(target), self._path(target))
+            try:
+                self._util.copy(*start, *end, False, True, self._conf)
+            except Py4JJavaError as error:
+                if _kind(error) == _MISSING:
+                    raise FileNotFoundError(source) from error
+                raise
 
     def delete(self, path: str) -> None:
-        system, place = self._at(path)
+        with _telling(path):
+            self._system(path).delete(self._path(path), True)
+
+    def _put_if_absent(self, path: str, data: bytes) -> None:
+        builder = self._system(path).createFile(self._path(path))
+        if urlsplit(path).scheme == "s3a":
+            builder.must("fs.option.create.conditional.overwrite", "true")
+        else:
+            builder.overwrite(False)
+        stream = builder.build()
+        stream.write(data)
+        stream.close()
+
+    def _write_aside(self, path: str, data: bytes) -> str:
+        folder, _, name = path.rpartition("/")
+        aside = f"{folder}/.{name}.{uuid4().hex}"
         try:
-            system.delete(place, True)
+            self._util.write(self._system(path), self._path(aside), data)
         except Py4JJavaError as error:
-            if not _is_missing(error):
-                raise _told(path, error) from error
+            if _kind(error) != _MISSING:
+                raise
+            self._system(path).mkdirs(self._path(folder))
+            self._util.write(self._system(path), self._path(aside), data)
+        return aside
 
-    def _at(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
+    def _move(self, source: str, target: str, how: Any) -> None:
+        end = self._path(target)
         try:
-            return place.getFileSystem(self._conf), place
-        except Py4JJavaError as error:
-            raise _told(path, error) from error
+            context = self._context.getFileContext(end.toUri(), self._conf)
+            context.rename(self._path(source), end, how)
+        except BaseException:
+            self._system(source).delete(self._path(source), True)
+            raise
 
-    def _put(self, stream: Any, data: bytes) -> None:
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
+    def _system(self, path: str) -> Any:
+        address = urlsplit(path)
+        key = f"{address.scheme}://{address.netloc}"
+        if key not in self._systems:
+            self._systems[key] = self._path(path).getFileSystem(self._conf)
+        return self._systems[key]
 
 
-def _is_missing(error: Py4JJavaError) -> bool:
-    return "FileNotFoundException" in str(error.java_exception.toString())
+def _is_object_store(path: str) -> bool:
+    return urlsplit(path).scheme in _OBJECT_STORES
 
 
-def _told(path: str, error: Py4JJavaError) -> StateError:
-    text = str(error.java_exception.toString())
-    fix = "is the address right, and may this user write there?"
-    if "No FileSystem for scheme" in text or "ClassNotFoundException" in text:
-        fix = (
-            "the connector is missing; for s3a://, spark_config={'spark.jars.packages': "
-            "'org.apache.hadoop:hadoop-aws:...'} of Spark's own Hadoop version."
-        )
-    return StateError(f"{path} cannot be reached: {text}\nFix: {fix}")
+def _kind(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getName())
+
+
+@contextmanager
+def _telling(path: str) -> Iterator[None]:
+    """Say what Hadoop said, without the JVM's stack."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        text = str(error.java_exception.toString())
+        fix = "is the address right, does the store answer, and may this user write there?"
+        if "No FileSystem for scheme" in text or "ClassNotFoundException" in text:
+            fix = (
+                "Spark lacks the connector of this store; see 'State in S3 or HDFS' in "
+                "docs/operations.md."
+            )
+        raise StateError(f"{path} cannot be reached: {text}\nFix: {fix}") from error

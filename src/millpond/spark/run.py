@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -31,7 +32,8 @@ from millpond.connectors.sources import (
 )
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, StateDirectory
-from millpond.errors import EngineError, MillpondError, SimulatedCrash
+from millpond.errors import EngineError, GroupInUseError, MillpondError, SimulatedCrash
+from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
 from millpond.runtime.batch import Row
@@ -111,9 +113,11 @@ class SparkRun:
         program: Program,
         directory: StateDirectory,
         limits: Limits,
+        hold: Hold,
         backfill: Backfill | None = None,
     ) -> None:
         self._program = program
+        self._hold = hold
         self._backfill = backfill
         self._directory = directory
         self._limits = limits
@@ -123,6 +127,8 @@ class SparkRun:
         self._feed_error: BaseException | None = None
         self._outputs = 0
         self._busy = time.monotonic()
+        self._looked = -_LAG
+        self._offsets: dict[str, dict[str, int]] = {}
         self._keys: dict[tuple[str, int], int] = {}
         """Keys in each scope and group, as far as they are known; for the eye."""
 
@@ -215,7 +221,7 @@ class SparkRun:
         self._keeper.is_sure = self._keeper.is_sure or not seq
 
     def _prepare_sources(self) -> None:
-        spool = self._directory.sources.path
+        spool = self._spool_folder()
         self._readers: dict[str, Any] = {}
         self._spools: dict[str, Spool] = {}
         for name, settings in self._program.graph.sources.items():
@@ -234,11 +240,18 @@ class SparkRun:
             if fed.is_done and 0 < fed.taken <= self._position(name):
                 logger.info("source %s: earlier runs have read all its %d items", name, fed.taken)
 
+    def _spool_folder(self) -> str:
+        """Return where lists are written for workers, which read files of their machine only."""
+        if self._directory.folder.is_local:
+            return self._directory.sources.path
+        config = self._program.config
+        return str(Path(config.topics_dir).absolute() / ".sources" / config.consumer_group)
+
     def _topic_reader(self, topic: Topic) -> Any:
         broker, known = self._program.broker, self._manifest.topic_ids
         known[topic.name] = broker.prepare(topic, known.get(topic.name))
         if self._backfill is not None and topic.name in self._backfill.files:
-            files = self._backfill.files[topic.name].reader(self._directory.sources.path)
+            files = self._backfill.files[topic.name].reader(self._spool_folder())
             return HistoryReader(files, topic)
         return broker.reader(topic)
 
@@ -305,6 +318,13 @@ class SparkRun:
 
     def _handle(self, rows: Iterable[Row], batch_id: int) -> None:
         began = time.monotonic()
+        if self._hold.lost_to:
+            msg = (
+                f"this group was taken over by {self._hold.lost_to}: nobody had heard of this run."
+            )
+            raise GroupInUseError(
+                msg + "\nFix: stop one of the two; nothing of the batch was done."
+            )
         self._batch = self._planned(batch_id)
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
@@ -433,8 +453,15 @@ class SparkRun:
             self._feed_error = error
 
     def _position(self, source: str) -> int:
-        committed = self._directory.committed_offsets(self._manifest)
-        return sum(committed.get(source, {}).values())
+        return sum(self._committed().get(source, {}).values())
+
+    def _committed(self) -> dict[str, dict[str, int]]:
+        """Return the offsets of the last batch; where that takes a journey, not too often."""
+        now = time.monotonic()
+        if self._directory.folder.is_local or now - self._looked > _LAG:
+            self._offsets = self._directory.committed_offsets(self._manifest)
+            self._looked = now
+        return self._offsets
 
     def _shown_lag(self) -> int | None:
         """Return how many records wait; it is for the eye, so it may fail."""
@@ -445,7 +472,7 @@ class SparkRun:
             return None
 
     def _lag(self) -> int | None:
-        committed = self._directory.committed_offsets(self._manifest)
+        committed = self._committed()
         if not committed:
             return None
         waiting = 0

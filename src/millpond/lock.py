@@ -1,0 +1,169 @@
+"""One application at a time works on a group.
+
+Takes the folder of a group; gives a lock that is free again when its holder dies. On this machine
+the system sees to that. Elsewhere the holder says every few seconds that it lives, and one that
+has not been heard of for a minute has lost the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from millpond.errors import GroupInUseError
+from millpond.files import Location
+
+__all__ = ["Hold", "holder_of", "locked"]
+
+# Seconds between two signs of life, and after which a holder without one counts as dead.
+_BEAT, _DEAD = 10.0, 60.0
+
+
+class Hold:
+    """A lock that is held."""
+
+    def __init__(self) -> None:
+        self.lost_to = ""
+        """Who has taken it, because nobody had heard of us."""
+
+
+@contextmanager
+def locked(folder: Location, group: str, what: str) -> Iterator[Hold]:
+    """Hold the lock of a group, or say who does."""
+    if folder.is_local:
+        with _system_lock(folder, group, what):
+            yield Hold()
+    else:
+        with _leased(folder / "lock", group, what) as hold:
+            yield hold
+
+
+def holder_of(folder: Location) -> str | None:
+    """Return who holds the lock; None: nobody."""
+    if not folder.is_local:
+        lease = _read(folder / "lock")
+        return str(lease["who"]) if lease is not None and _lives(lease) else None
+    try:
+        with Path(folder.path, "lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "another process"
+    except OSError:
+        return None
+    return None
+
+
+def _refused(group: str, holder: str, what: str) -> GroupInUseError:
+    return GroupInUseError(
+        f"consumer group {group!r} is in use by {holder}; {what} was refused.\n"
+        "Fix: stop the other application, or choose another consumer_group."
+    )
+
+
+def _who() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+# --- this machine ---------------------------------------------------------------------------
+
+
+@contextmanager
+def _system_lock(folder: Location, group: str, what: str) -> Iterator[None]:
+    Path(folder.path).mkdir(parents=True, exist_ok=True)
+    with Path(folder.path, "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise _refused(group, file.read().strip() or "another process", what) from None
+        file.truncate(0)
+        file.write(_who())
+        file.flush()
+        yield
+
+
+# --- elsewhere ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _leased(file: Location, group: str, what: str) -> Iterator[Hold]:
+    owner, hold = uuid4().hex, Hold()
+    _take(file, owner, group, what)
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_BEAT):
+            with suppress(Exception):  # a store that does not answer may do so next time
+                lease = _read(file)
+                if lease is not None and lease.get("owner") != owner:
+                    hold.lost_to = str(lease.get("who"))
+                    return
+                file.write(_lease(owner))
+
+    thread = threading.Thread(target=beat, name="millpond-lock", daemon=True)
+    thread.start()
+    try:
+        yield hold
+    finally:
+        ended.set()
+        thread.join(_BEAT)
+        with suppress(Exception):
+            lease = _read(file)
+            if lease is not None and lease.get("owner") == owner:
+                file.delete()
+
+
+def _take(file: Location, owner: str, group: str, what: str) -> None:
+    if file.create(_lease(owner)):
+        return
+    lease = _read(file)
+    if lease is not None and lease.get("owner") == owner:
+        return  # made, and the answer was lost on the way
+    if lease is not None and _lives(lease):
+        raise _refused(group, str(lease.get("who")), what)
+    file.write(_lease(owner))
+    time.sleep(1.0)  # of several who take over at once, the last one to write has it
+    lease = _read(file)
+    if lease is None or lease.get("owner") != owner:
+        raise _refused(group, str((lease or {}).get("who", "another process")), what)
+
+
+def _lease(owner: str) -> bytes:
+    content = {"owner": owner, "who": _who(), "heard_ms": time.time_ns() // 1_000_000}
+    return json.dumps(content).encode()
+
+
+def _read(file: Location) -> dict[str, Any] | None:
+    try:
+        content = json.loads(file.text() or "null")
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _lives(lease: dict[str, Any]) -> bool:
+    """Tell whether a holder is alive, as far as can be known."""
+    who = str(lease.get("who", ""))
+    number, _, host = who.removeprefix("process ").partition(" on ")
+    if host == socket.gethostname() and number.isdigit():
+        return _runs(int(number))
+    return time.time() - float(lease.get("heard_ms", 0)) / 1000 < _DEAD
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
