@@ -216,13 +216,13 @@ class StateDirectory:
         self.save(manifest)
         return manifest
 
-    def known_keys(self, manifest: Manifest) -> int:
-        """Return how many keys there were behind the last batch that ran."""
+    def known_keys(self, manifest: Manifest) -> int | None:
+        """Return how many keys there were behind the last batch that ran; None: not known."""
         try:
             content = json.loads(self.clock_file(manifest).text() or "{}")
-            return sum(count for _, _, count in content.get("keys", []))
-        except (ValueError, TypeError, AttributeError):
-            return 0
+            return sum(count for _, _, count in content["keys"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     # --- where the sources stand ------------------------------------------------------------
 

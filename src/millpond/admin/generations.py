@@ -133,7 +133,7 @@ def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
     clock = journal.batches.get(seq + 1, {}).get("clock", {})
     if "seen" not in clock:
         return None
-    return asking({"keys": [], "seen": clock["seen"], "arrived": clock["arrived"]}, seq)
+    return asking({"seen": clock["seen"], "arrived": clock["arrived"]}, seq)
 
 
 def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class GroupInfo:
     generations: list[int]
     partitions: int
     stores: list[str]
-    keys: int
+    keys: int | None
+    """None: not known until the next batch."""
     bytes: int
     """Of all files of the generation."""
     first_batch: int | None

@@ -418,6 +418,7 @@ class SparkRun:
             if self._stop.is_set() or self._is_finished(now):
                 self._meter.stopping()
                 query.ask_to_stop()
+        self._looked = -_LAG
         self._meter.lag(self._shown_lag())
 
     def _is_finished(self, now: float) -> bool:
