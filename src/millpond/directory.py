@@ -220,7 +220,7 @@ class StateDirectory:
         """Return how many keys there were behind the last batch that ran; None: not known."""
         try:
             content = json.loads(self.clock_file(manifest).text() or "{}")
-            return sum(count for _, _, count in content["keys"])
+            return sum(int(count) for _, _, count in content["keys"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from millpond.duration import Duration
 from millpond.errors import StateError, ValueTypeError, shown
-from millpond.state.view import KeyScope, State, version_name
+from millpond.state.view import UNSET, KeyScope, State, version_name
 
 __all__ = ["Lifts", "MigratingState", "version_of"]
 
@@ -40,7 +40,7 @@ class MigratingState(State):
         self._lift()
         return super().get(key, default)
 
-    def set(self, key: Any, value: Any, ttl: Duration | None = State.UNSET) -> None:
+    def set(self, key: Any, value: Any, ttl: Duration | None = UNSET) -> None:
         self._lift()
         super().set(key, value, ttl)
         self._note()
@@ -93,7 +93,7 @@ class MigratingState(State):
             if name not in before:
                 super().set(name, value, None)
             elif type(value) is not type(before[name]) or value != before[name]:
-                self.replace(name, value)
+                self._replace(name, value)
 
     def _note(self) -> None:
         entry = self._scope.place.entry

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -68,7 +68,8 @@ _REMEMBERED = 1_000
 WALL = "wall"
 """The name of the wall clock among the clocks of a stage."""
 
-_UNSET: Any = object()
+UNSET: Any = object()
+"""Stands for a ttl that was not given."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
@@ -260,8 +261,6 @@ class State:
     Values go in and come out as copies: changing one without `set` changes nothing.
     """
 
-    UNSET: ClassVar[Any] = _UNSET
-
     __slots__ = (
         "_byte_prefix",
         "_clock",
@@ -307,7 +306,7 @@ class State:
             return default if value is _MISSING else value
         return value
 
-    def set(self, key: Any, value: Any, ttl: Duration | None = _UNSET) -> None:
+    def set(self, key: Any, value: Any, ttl: Duration | None = UNSET) -> None:
         """Keep a value under a name.
 
         Args:
@@ -328,11 +327,11 @@ class State:
         name: Any = self._names.get(key) if type(key) is str else None
         if name is None:
             name = self._name(key)
-        if ttl is not _UNSET or self._ttl_ms is not None:
+        if ttl is not UNSET or self._ttl_ms is not None:
             value = self._expiring(name, value, ttl)
         scope = self._scope
         place = scope.place
-        if scope.pages.agendas and ttl is _UNSET and self._ttl_ms is None:
+        if scope.pages.agendas and ttl is UNSET and self._ttl_ms is None:
             self._forget_expired(name)
         if place.entry is None or scope.journal is not None:
             scope.put(name, value)
@@ -361,7 +360,7 @@ class State:
             raise ValueTypeError(msg)
         return value
 
-    def set_bytes(self, key: Any, value: bytes, ttl: Duration | None = _UNSET) -> None:
+    def set_bytes(self, key: Any, value: bytes, ttl: Duration | None = UNSET) -> None:
         """Keep bytes under a name, as they are."""
         if type(value) is not bytes:
             msg = f"set_bytes() takes bytes, got {shown(value)}.\nFix: use set() for other types."
@@ -374,7 +373,7 @@ class State:
         names = [self._own_name(n) for n, value in entry.items() if not self._has_expired(value)]
         return [name for name in names if name is not _MISSING]
 
-    def replace(self, key: Any, value: Any) -> None:
+    def _replace(self, key: Any, value: Any) -> None:
         """Keep another value under a name; it expires when the one before would have."""
         kind = type(value)
         is_number = kind is float or kind is bool or value is None
@@ -498,7 +497,7 @@ class State:
     def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
         """Return the stored form of a value that is seen for a while only."""
         old = self._forget_expired(name)
-        ttl_ms = self._ttl_ms if ttl is _UNSET else ttl
+        ttl_ms = self._ttl_ms if ttl is UNSET else ttl
         if ttl_ms is None:
             return value
         expires = self._scope.timestamp + milliseconds(ttl_ms, "ttl")
