@@ -44,8 +44,8 @@ kafka: setup java ## Tests against a real Kafka broker
 spark: setup java ## Tests on Spark, without a broker
 	$(BIN)/pytest -q --durations=15 -m "(spark or cluster) and not kafka" tests
 
-soak: setup java ## Kill programs, executors and a broker, 25 times each, and compare with undisturbed runs
-	MILLPOND_KILLS=25 $(BIN)/pytest -q tests/disturbed
+soak: setup java ## Kill programs, executors and a broker 25 times each, damage files 260 times
+	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -1231,7 +1231,10 @@ def finished(engine, cut):
 
 def contents_of(engine):
     """Everything that lies in the stores, in the words of a user; expired values too."""
-    read = Codec().decode
+
+    def read(data):
+        return None if data is None else Codec().decode(data)
+
     return {
         (read(row.key), read(row.name)): read(row.value)
         for blobs in engine.stores.values()

@@ -7,9 +7,11 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 import millpond as mp
 from millpond import admin
+from millpond.cli import command
 from millpond.errors import ConfigError, GroupInUseError, StateError
 
 USERS = [f"user-{number}" for number in range(7)]
@@ -432,3 +434,79 @@ def test_state_is_exported_edited_in_a_file_and_imported(app, tmp_path):
         query = "SELECT sum(total) AS t FROM state"
         assert state.sql(query, store="payments").collect()[0].t == sum(range(100))
         assert state.to_spark().where("name = 'count'").count() == 2
+
+
+# --- the command ----------------------------------------------------------------------------
+
+PROGRAM = """
+from datetime import timedelta
+import millpond as mp
+
+app = mp.Application(
+    consumer_group="payments", state_dir={state!r}, topics_dir={topics!r},
+    auto_offset_reset="earliest", max_records_per_batch=10, loglevel=None,
+)
+
+def add(value, state):
+    state.set("total", state.get("total", 0) + value["amount"])
+    return {{"kind": value["kind"], "total": state.get("total")}}
+
+def went_quiet(key, state, timer):
+    return None
+
+def count(value, state):
+    state.set("count", state.get("count", 0) + 1)
+    return value
+
+topic = app.topic("payments", key_deserializer="str", max_future=None)
+totals = app.dataframe(topic).apply(add, stateful=True, on_timer=went_quiet)
+totals.group_by("kind").apply(count, stateful=True).to_topic(app.topic("payments-out"))
+"""
+
+
+def test_the_command_does_what_the_module_does(app, tmp_path):
+    folder = tmp_path / "state"
+    file = tmp_path / "shop.py"
+    file.write_text(PROGRAM.format(state=str(folder), topics=str(tmp_path / "topics")))
+
+    def call(*words, code=0):
+        result = CliRunner().invoke(command, list(map(str, words)))
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result.output
+
+    def lines(*words):
+        return [json.loads(line) for line in call("state", *words, "--json").splitlines()]
+
+    (listed,) = lines("ls", folder)
+    assert (listed["group"], listed["last_batch"], listed["keys"]) == ("payments", 9, 9)
+    assert "payments/kind/default" in call("state", "ls", file)
+    found = {line["name"]: line["value"] for line in lines("get", file, "user-3", "--at", "3")}
+    assert found == {"total": total_of("user-3", PAYMENTS[:40]), "seen": {"last": 38}}
+    assert "keeps nothing" in call("state", "get", file, "nobody", code=1)
+    where = "name == 'total' and value > 700"
+    large = [u for u in USERS if total_of(u, PAYMENTS) > 700]
+    assert {line["key"] for line in lines("scan", folder, "--where", where)} == set(large)
+    changes = [line for line in lines("history", file, "user-3") if line["name"] == "total"]
+    assert changes[-1]["records"][-1]["value"]["amount"] == 94
+    assert len(lines("diff", file, "8", "--store", "payments/kind")) == 2
+    assert len(lines("top", folder, "--limit", "3")) == 3
+    assert len(lines("timers", folder)) == 7
+    assert "whole, as of batch 9" in call("state", "verify", folder)
+    assert "nothing is damaged" in call("state", "repair", folder)
+    assert "16 values" in call("state", "export", folder, tmp_path / "all.jsonl")
+    assert "reuse" in call("check", file)
+
+    assert "2 value(s) changed" in call(
+        *("state", "set", file, "user-3", "total=5", 'note={"$tuple": [1]}', "--store", "payments")
+    )
+    assert "2 value(s) deleted" in call("state", "delete", file, "user-4")
+    assert {line["what"] for line in lines("audit", folder)} == {"set", "delete"}
+    assert "2 -> 3 parts" in call("state", "rescale", folder, 3)
+    with pytest.raises(ConfigError, match="neither a batch nor a time"):
+        call("state", "rewind", file, "--to", "yesterday", "--yes")
+    assert "change(s) by hand" in call("state", "rewind", file, "--to", 7, "--yes")
+    assert lines("ls", folder)[0]["last_batch"] == 7
+    file.write_text(file.read_text().replace('"payments", key', '"orders", key'))
+    assert "refuse" in call("check", file, code=1)

@@ -17,9 +17,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from millpond import errors
-from millpond.errors import DamagedStateError, EngineError, MillpondError, StepError
+from millpond.errors import (
+    DamagedStateError,
+    EngineError,
+    MillpondError,
+    StateError,
+    StepError,
+)
 from millpond.runtime.batch import Row
-from millpond.spark.said import is_damage, said, shortened
+from millpond.spark.said import disk_trouble, is_damage, said, shortened
 
 __all__ = ["Query"]
 
@@ -109,7 +115,7 @@ class Query:
         if self._error is not None:
             if isinstance(self._error, MillpondError | KeyboardInterrupt):
                 raise self._error
-            if not _is_spark_error(self._error):
+            if not _is_spark_error(self._error) and not isinstance(self._error, OSError):
                 raise self._error
             raise _engine_error(self._error) from self._error
         try:
@@ -138,12 +144,24 @@ def _is_spark_error(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
+def _file_in(text: str) -> str:
+    """Return the file that a text names, as a sentence."""
+    found = re.search(r"(?:file:)?(/[^\s'\",:\]]+)", text)
+    return "" if found is None else f"It was about {found[1]}."
+
+
 def _engine_error(error: BaseException) -> MillpondError:
     """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
     text = said(error)
     ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
     if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
         return kind(ours[2].strip())  # type: ignore[no-any-return]
+    if trouble := disk_trouble(text):
+        return StateError(
+            f"the state cannot be written: {trouble}. {_file_in(text)}\n"
+            "Fix: make room for it, or make the folder writable, and run again: the batch was not "
+            "committed, and the run continues with it."
+        )
     if is_damage(text):
         return DamagedStateError(
             f"Spark cannot load the state: {shortened(text)}\n"

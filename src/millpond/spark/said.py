@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_damage", "said", "shortened"]
+__all__ = ["disk_trouble", "is_damage", "said", "shortened"]
 
 # What Spark says when files of a checkpoint are torn, changed or gone.
 _DAMAGE = re.compile(
@@ -13,6 +13,13 @@ _DAMAGE = re.compile(
     r"|ZipException|CheckpointException|log file is corrupt|Incomplete log file|malformed"
     r"|file does not exist|Unsupported log version|INVALID_(LOG|CHANGE_LOG)",
     re.IGNORECASE,
+)
+
+
+# What the system says when a file cannot be written.
+_DISK = re.compile(
+    r"No space left on device|Read-only file system|Permission denied|Disk quota exceeded"
+    r"|Input/output error|File too large"
 )
 
 
@@ -26,6 +33,12 @@ def said(error: BaseException) -> str:
 def is_damage(text: str) -> bool:
     """Tell whether it is about files that are not as they were written."""
     return _DAMAGE.search(text) is not None
+
+
+def disk_trouble(text: str) -> str | None:
+    """Return what the system said about a disk that cannot be written, if it did."""
+    found = _DISK.search(text)
+    return None if found is None else found[0]
 
 
 def shortened(text: str) -> str:

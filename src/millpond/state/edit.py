@@ -74,7 +74,7 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     gone = [name for name in names if name in entry]
     for name in gone:
         view.drop(name)
-    return len(gone)
+    return sum(store_of(name) is not None for name in gone)
 
 
 def _set(view: KeyScope, store: str, name: bytes, value: bytes) -> int:

@@ -1,0 +1,68 @@
+"""Runs in a mount namespace of its own: a disk that becomes full, and one that becomes read-only.
+
+A function does it in the middle of a batch; the run must end with a clear error, and go on when
+the disk is there again. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import millpond as mp
+from millpond.errors import MillpondError
+
+FOLDER = Path(sys.argv[1])
+DISK = FOLDER / "disk"
+GENERATIONS = str(DISK / "state" / "g" / "generations")
+RECORDS = 120
+
+
+def add(value, state):
+    how = {50: "full", 90: "read-only"}.get(value)
+    if how and not (FOLDER / how).exists():
+        (FOLDER / how).touch()
+        if how == "full":
+            with suppress(OSError):  # what fits is there, and there is no room any more
+                (DISK / "ballast").write_bytes(bytes(64 * 1024 * 1024))
+        else:
+            subprocess.run(["mount", "--bind", GENERATIONS, GENERATIONS], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", GENERATIONS], check=True)
+    state.set("total", state.get("total", 0) + value)
+    return state.get("total")
+
+
+app = mp.Application(
+    consumer_group="g",
+    state_dir=DISK / "state",
+    topics_dir=FOLDER / "topics",
+    auto_offset_reset="earliest",
+    max_records_per_batch=20,
+    loglevel=None,
+)
+topic = app.topic("in", key_deserializer="str")
+app.dataframe(topic).apply(add, stateful=True).to_topic(app.topic("out"))
+
+if __name__ == "__main__":
+    with app.get_producer() as producer:
+        for number in range(RECORDS):
+            producer.produce("in", key=f"key-{number % 5}", value=number)
+    told = []
+    for mend in (
+        lambda: (DISK / "ballast").unlink(),
+        lambda: subprocess.run(["umount", GENERATIONS], check=True),
+        None,
+    ):
+        try:
+            app.run(drain=True)
+        except MillpondError as error:
+            told.append(f"{type(error).__name__}: {error}")
+        if mend is not None:
+            mend()
+    with app.get_consumer() as consumer:
+        written = [(r.key.decode(), r.value) for r in consumer.read("out")]
+    kept = {item.key: item.value for item in app.scan_state()}
+    print(json.dumps({"told": told, "written": written, "kept": kept}))
