@@ -93,8 +93,11 @@ class Checkpoint:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise damaged(file, error) from error
 
-    def check(self) -> None:
+    def check(self, layers: int) -> None:
         """Refuse what a start would stumble over: the small files, of which each counts.
+
+        Args:
+            layers: How many operators keep state.
 
         Raises:
             DamagedStateError: where one is torn, changed or gone.
@@ -113,7 +116,7 @@ class Checkpoint:
         if max(planned, default=-1) > last + 1:
             raise damaged(self.folder / "commits" / str(last + 1), "it is gone")
         if committed:
-            self.check_operators()
+            self.check_operators(layers)
 
     def check_log(self, number: int, *, is_committed: bool = True) -> None:
         """Refuse a batch whose log files are torn, changed or gone."""
@@ -128,13 +131,10 @@ class Checkpoint:
                 raise damaged(file, "it is torn")
         self.batch(number)
 
-    def check_operators(self) -> None:
+    def check_operators(self, layers: int) -> None:
         """Refuse descriptions of operators that are torn, changed or gone."""
-        layers = [i.name for i in (self.folder / "state").entries() if i.name.isdigit()]
-        if not layers:
-            raise damaged(self.folder / "state", "it is gone")
-        for layer in layers:
-            home = self.folder / "state" / layer
+        for layer in range(layers):
+            home = self.folder / "state" / str(layer)
             about = [i.name for i in (home / "_metadata" / "v2").entries() if i.name.isdigit()]
             if not about:
                 raise damaged(home / "_metadata" / "v2" / "0", "it is gone")

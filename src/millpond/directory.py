@@ -191,7 +191,7 @@ class StateDirectory:
         if manifest is None:
             return None
         checkpoint = self.checkpoint(manifest)
-        checkpoint.check()
+        checkpoint.check(manifest.layers)
         if not checkpoint.committed():
             manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
             manifest.keys, manifest.versions = {}, {}

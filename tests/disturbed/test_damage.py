@@ -17,6 +17,8 @@ import millpond as mp
 from millpond import admin
 from millpond.errors import DamagedStateError
 
+pytestmark = pytest.mark.spark
+
 # `make test` does a few, `make soak` all.
 
 CASES = int(os.environ.get("MILLPOND_DAMAGES", "6"))

@@ -14,6 +14,8 @@ from millpond import admin
 from millpond.cli import command
 from millpond.errors import ConfigError, GroupInUseError, StateError
 
+pytestmark = pytest.mark.spark
+
 USERS = [f"user-{number}" for number in range(7)]
 PAYMENTS = [
     (USERS[n % 7], {"amount": n, "kind": "even" if n % 2 == 0 else "odd"}, 1_000_000 + 1000 * n)

@@ -226,9 +226,10 @@ def commit(directory, manifest, batch, offsets):
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
     (checkpoint / "metadata").write_text('{"id": "one"}')
-    operator = checkpoint / "state" / "0" / "_metadata" / "v2"
-    operator.mkdir(parents=True, exist_ok=True)
-    (operator / "0").write_text("v2\n{}")
+    for layer in range(manifest.layers):
+        operator = checkpoint / "state" / str(layer) / "_metadata" / "v2"
+        operator.mkdir(parents=True, exist_ok=True)
+        (operator / "0").write_text("v2\n{}")
 
 
 def test_offsets_are_those_of_the_last_committed_batch(directory):

@@ -100,9 +100,11 @@ class Admin:
         return look.info(self._opened)
 
     def is_empty(self) -> bool:
-        """Tell whether the group has committed nothing yet."""
+        """Tell whether the group has no state yet."""
         manifest = self._opened.directory.load()
-        return manifest is None or self._opened.directory.checkpoint(manifest).last() is None
+        if manifest is None or not manifest.layers:
+            return True
+        return self._opened.directory.checkpoint(manifest).last() is None
 
     def get(self, key: Any, store: str | None = None, at: At = None) -> dict[Any, Any]:
         """Return the names and values of one key; empty where it has none."""

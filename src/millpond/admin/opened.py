@@ -95,6 +95,9 @@ class Opened:
         from millpond.spark.ship import send_package
         from millpond.spark.statestore import StateReader
 
+        if not manifest.layers:
+            msg = f"the program of group {self.directory.group!r} keeps no state."
+            raise StateError(msg + "\nFix: is it the right group?")
         session = self.session
         send_package(session)
         checkpoint = Checkpoint(folder or self.directory.generation(manifest))

@@ -348,7 +348,7 @@ class SparkRun:
 
     def _note_plan(self, number: int) -> None:
         """Write down what the batch reads, and that all before it is where it belongs."""
-        if self._has_foreign_sources():
+        if self._has_foreign_sources() or number < 0:
             return
         before = self._journal
         batches = {**before.batches, number + 1: self._batch.source}
@@ -362,10 +362,12 @@ class SparkRun:
 
         That of its clock: batches that people put in between (an edit, a rescale) have none of
         their own, so what was begun before such a batch has the same number behind it. Records
-        of Spark's own sources come without a clock.
+        of Spark's own sources come without a clock. The first batch of all has none where there is
+        nothing to read; then it gives nothing, and is no batch to anybody but Spark.
         """
-        seq = int(self._batch.clock.get("seq", 0))
-        return seq - 1 if seq and not self._has_foreign_sources() else batch_id
+        if self._has_foreign_sources():
+            return batch_id
+        return int(self._batch.clock.get("seq", 0)) - 1
 
     def _write_clock(self, report: BatchReport) -> None:
         """Leave what is known to the source, before the batch is committed."""
