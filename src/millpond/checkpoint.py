@@ -15,6 +15,7 @@ import json
 import re
 import zlib
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,13 +181,15 @@ class Checkpoint:
         last = self.last() if last is None else last
         for place, info in self.folder.walk():
             relative = place.path.removeprefix(self.folder.path + "/")
-            if place.path in leave_out:
+            if place.path in leave_out or info.name.endswith(".tmp"):
                 continue
             if last is None or not _is_behind(relative, last):
                 if "/_metadata/" in f"/{relative}" and info.name.isdigit():
                     self._copy_metadata(place, target, relative)
                 elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
-                    place.copy_to(target / relative)
+                    # Of one that runs, files of old batches may go while we look at them.
+                    with suppress(FileNotFoundError):
+                        place.copy_to(target / relative)
 
     def cut(self, last: int) -> None:
         """Remove what belongs to batches behind one."""
@@ -226,7 +229,7 @@ def _is_behind(relative: str, last: int) -> bool:
             return int(found[1]) > last + 1
         if folder.endswith("/_metadata/v2"):
             number = name.removeprefix(".").removesuffix(".crc")
-            return number.isdigit() and int(number) > last + 1
+            return number.isdigit() and int(number) > max(last, 0)
     return folder == "" and not name.lstrip(".").startswith("metadata")
 
 

@@ -15,23 +15,14 @@ from uuid import uuid4
 
 from millpond.admin.generations import clock_behind, new_generation, recorded
 from millpond.admin.opened import At, Opened
+from millpond.checkpoint import Checkpoint
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
 from millpond.errors import ConfigError, StateError
 from millpond.files import Location
 from millpond.state.edit import Edit, encode_edits
 from millpond.state.layout import hash_key
 
-__all__ = [
-    "Rescaled",
-    "Rewound",
-    "backup",
-    "edit",
-    "fork",
-    "rename",
-    "rescale",
-    "restore",
-    "rewind",
-]
+__all__ = ["Rescaled", "Rewound"]
 
 # Edits that one row brings to a key group.
 _AT_ONCE = 5_000
@@ -185,6 +176,7 @@ def _copy(
     folder = target.generation_folder(copied.generation)
     try:
         source.checkpoint(manifest).copy_to(folder, last)
+        Checkpoint(folder).check(manifest.layers)
         clock = clock_behind(source, manifest, last)
         if clock is not None:
             target.clock_file(copied).write(json.dumps(clock).encode())
