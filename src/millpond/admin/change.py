@@ -89,7 +89,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
         if outputs == "keep":
             last = max(again, default=0)
             new.journal = Journal(max(new.journal.delivered, last - 1), new.journal.batches)
-            new.manifest.replay_until = last
+            new.manifest.replay_until = max(new.old.replay_until, last)
         else:
             new.journal = Journal()
             new.manifest.replay_until = 0
