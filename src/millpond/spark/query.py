@@ -47,9 +47,17 @@ class Query:
     """A Spark query of ours."""
 
     def __init__(
-        self, rows: DataFrame, checkpoint: str, handle: Handler, *, interval: float, drain: bool
+        self,
+        rows: DataFrame,
+        checkpoint: str,
+        handle: Handler,
+        *,
+        interval: float,
+        drain: bool,
+        is_enough: Callable[[], bool],
     ) -> None:
         self._handle = handle
+        self._is_enough = is_enough
         self._error: BaseException | None = None
         self._stopping = threading.Event()
         self._has_looked = False
@@ -65,7 +73,7 @@ class Query:
         self._query: StreamingQuery = writer.start()
 
     def _each(self, batch: DataFrame, batch_id: int) -> None:
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self._is_enough():
             raise _StoppedError
         self._is_in_batch = True
         try:

@@ -188,7 +188,12 @@ class SparkRun:
             self._handle,
             interval=self._program.config.commit_interval,
             drain=self._limits.drain,
+            is_enough=self._has_enough,
         )
+
+    def _has_enough(self) -> bool:
+        """Whether as many records have come out as were asked for."""
+        return bool(self._limits.count) and self._outputs >= self._limits.count
 
     def _settings(self) -> Settings:
         config = self._program.config
@@ -425,7 +430,7 @@ class SparkRun:
 
     def _is_finished(self, now: float) -> bool:
         limits = self._limits
-        if limits.count and self._outputs >= limits.count:
+        if self._has_enough():
             return True
         if limits.timeout and now - self._busy >= limits.timeout:
             return True
