@@ -48,6 +48,9 @@ _PAUSE, _COMMIT = 1.0, 60.0
 # Times that a run tries to become the one who writes, against one that does not let go.
 _TRIES = 5
 
+# Seconds in which a broker that is back shows what it had committed.
+_SHOWN = 10.0
+
 # Offsets at the end of the topic of batches among which the last number is looked for first.
 _LAST = 200
 
@@ -264,6 +267,10 @@ class KafkaWriter:
         # name may not be seen yet then, where the broker went away right behind a commit.
         self._check_ours(self._earlier)
         self._opened()
+        # A broker that was killed may show what it had committed only a moment after it is back.
+        until = time.monotonic() + _SHOWN
+        while self._told()[1] == self._earlier != self._run and time.monotonic() < until:
+            time.sleep(0.2)
         self._last = self._check_ours()
 
     def _check_ours(self, earlier: str | None = None) -> dict[str, Any]:
