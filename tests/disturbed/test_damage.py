@@ -30,7 +30,7 @@ def add(value, state):
     return state.get("total")
 
 
-def program(folder, spark):
+def program(folder, spark, **options):
     app = mp.Application(
         consumer_group="g",
         state_dir=folder / "state",
@@ -39,6 +39,7 @@ def program(folder, spark):
         max_records_per_batch=RECORDS,
         spark=spark,
         loglevel=None,
+        **options,
     )
     totals = app.dataframe(app.topic("in", key_deserializer="str")).apply(add, stateful=True)
     totals.to_topic(app.topic("out"))
@@ -133,17 +134,27 @@ def chosen(state, case):
     return [(file, dice.choice(ways)) for file in dice.sample(files, 2)], dice
 
 
+@pytest.fixture
+def damaged(saved, spark, tmp_path):
+    """A copy that a case was done to, with more to read; and what was done."""
+
+    def make(case, **options):
+        shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
+        app = program(tmp_path, spark, **options)
+        with admin.open(app) as state:
+            state._opened.reader(state._opened.manifest())  # the folder has moved
+        produce(app, BATCHES * RECORDS, (BATCHES + 2) * RECORDS)
+        done, dice = chosen(tmp_path / "state", case)
+        for file, how in done:
+            damage(tmp_path / "state" / file, how, dice)
+        return app, done
+
+    return make
+
+
 @pytest.mark.parametrize("case", cases())
-def test_damage_is_told_of_and_mended(case, saved, spark, tmp_path):
-    whole, expected = saved
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    app = program(tmp_path, spark)
-    with admin.open(app) as state:
-        state._opened.reader(state._opened.manifest())  # the folder has moved
-    produce(app, BATCHES * RECORDS, (BATCHES + 2) * RECORDS)
-    done, dice = chosen(tmp_path / "state", case)
-    for file, how in done:
-        damage(tmp_path / "state" / file, how, dice)
+def test_damage_is_told_of_and_mended(case, saved, damaged):
+    app, done = damaged(case)
 
     try:
         app.run(drain=True)
@@ -154,4 +165,17 @@ def test_damage_is_told_of_and_mended(case, saved, spark, tmp_path):
             state.repair()
         app.run(drain=True)
 
-    assert result(app) == expected, done
+    assert result(app) == saved[1], done
+
+
+def test_an_application_may_mend_its_state_by_itself(saved, damaged, tmp_path):
+    app, _ = damaged(0, recover="auto")
+    generation = max((tmp_path / "state" / "g" / "generations").iterdir())
+    last = max(int(f.name) for f in (generation / "commits").glob("[0-9]*"))
+    (generation / "offsets" / str(last)).write_text("torn")
+
+    app.run(drain=True)
+
+    assert result(app) == saved[1]
+    with admin.open(app) as state:
+        assert "repair" in {entry["what"] for entry in state.audit()}
