@@ -247,11 +247,6 @@ class StateDirectory:
         batch = self.committed(manifest)
         return 0 if batch is None else int(batch.clock.get("seq", 0))
 
-    def planned_offsets(self, manifest: Manifest, batch_id: int) -> dict[str, dict[str, int]]:
-        """Return the offsets up to which a batch reads, committed or not."""
-        batch = self.checkpoint(manifest).batch(batch_id)
-        return {} if batch is None else batch.offsets
-
     def journal(self, manifest: Manifest) -> Journal:
         """Return what the latest batches read; nothing where that is not known.
 
@@ -300,9 +295,8 @@ class StateDirectory:
 
     def next_generation(self) -> int:
         """Return a number that no generation has had."""
-        found = [int(i.name) for i in (self.folder / "generations").entries() if i.name.isdigit()]
         manifest = self.load()
-        return max([*found, 0 if manifest is None else manifest.generation]) + 1
+        return max([*self.generations(), 0 if manifest is None else manifest.generation]) + 1
 
     def generations(self) -> list[int]:
         """Return the generations that are kept."""

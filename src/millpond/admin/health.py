@@ -239,10 +239,6 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     with suppress(ValueError, KeyError, TypeError, AttributeError):
         planned = json.loads(directory.clock_file(manifest).text() or "")["planned"]
         batches.setdefault(int(planned["clock"]["seq"]), planned)
-    for number in directory.generations():
-        other = read_journal(directory.folder / f"journal-{number:04d}.json")
-        same = {seq: batch for seq, batch in other.batches.items() if number == manifest.generation}
-        batches = {**same, **batches}
     return Journal(journal.delivered, batches)
 
 
