@@ -17,6 +17,7 @@ from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.clients import KafkaConsumer
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.sender import Sender
+from millpond.connectors.kafka.topics import offsets_of
 from millpond.connectors.kafka.writer import KafkaWriter
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime.batch import HEADERS, records_schema
@@ -202,7 +203,47 @@ def test_who_is_fenced_while_the_broker_goes_waits_for_it(tmp_path, monkeypatch)
 
         write(writer, out, 0, (b"a", b"1"))
 
-        assert seen(broker, out) == [(b"a", b"1")]
+        wait_for(lambda: seen(broker, out) == [(b"a", b"1")])
+
+
+@pytest.mark.parametrize("is_new_run", [False, True])
+def test_a_broker_that_dies_behind_a_commit_may_lose_its_end_but_no_batch(tmp_path, is_new_run):
+    from broker import Broker
+
+    with Broker(tmp_path / "kafka") as broker:
+        out, group = new_topic(broker), new_name("group")
+        writer = writer_of(broker, group)
+        write(writer, out, 0, (b"a", b"1"))
+        broker.kill()  # before or after its transaction is ended in the partitions
+        broker.start()
+        writer._let_go()
+        if is_new_run:
+            writer.close()
+            writer = writer_of(broker, group)
+
+        write(writer, out, 0, (b"a", b"1"))
+        write(writer, out, 1, (b"a", b"2"))
+
+        wait_for(lambda: [value for _, value in seen(broker, out)] == [b"1", b"2"])
+
+
+def test_a_batch_whose_transaction_was_never_ended_is_seen_once(broker, monkeypatch):
+    out, group = new_topic(broker), new_name("group")
+    writer = writer_of(broker, group)
+    write(writer, out, 0, (b"a", b"1"))
+    told = KafkaWriter._told
+
+    monkeypatch.setattr(KafkaWriter, "_told", lambda self: {**told(self), "hangs": True})
+    new = writer_of(broker, group)  # as if there were records that nobody sees
+    monkeypatch.undo()
+    new.close()  # what it knew is with its name
+    newer = writer_of(broker, group)
+    write(newer, out, 1, (b"a", b"2"))
+    write(newer, out, 2, (b"a", b"3"))
+
+    wait_for(lambda: [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"])
+    # What was taken back and what ended each transaction have offsets of their own.
+    assert offsets_of(connect(broker), out, 1, oldest=False) == {"0": 8}
 
 
 def test_who_takes_over_does_so_though_the_other_one_is_quicker(broker, monkeypatch):

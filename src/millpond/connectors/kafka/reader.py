@@ -59,12 +59,19 @@ class KafkaReader:
     """Reads one topic."""
 
     def __init__(
-        self, connection: Connection, topic: str, topic_id: str, *, skips_lost: bool = False
+        self,
+        connection: Connection,
+        topic: str,
+        topic_id: str,
+        *,
+        skips_lost: bool = False,
+        committed: bool = True,
     ) -> None:
         self._connection = connection
         self.topic = topic
         self._id = topic_id
         self._skips_lost = skips_lost
+        self._committed = committed
         self._patience = Patience(connection.config.patience)
         self.is_away = False
         """Whether the broker gave no answer when it was last asked."""
@@ -76,7 +83,17 @@ class KafkaReader:
         self._fetched: dict[Range, list[Message]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self._connection, self.topic, self._id, self._skips_lost)
+        return _remade, (
+            self._connection,
+            self.topic,
+            self._id,
+            self._skips_lost,
+            self._committed,
+        )
+
+    def uncommitted(self) -> KafkaReader:
+        """Return a reader of the topic that sees what is not committed, too."""
+        return KafkaReader(self._connection, self.topic, self._id, committed=False)
 
     # --- what there is ----------------------------------------------------------------------
 
@@ -155,7 +172,13 @@ class KafkaReader:
         )
 
     def _ends(self) -> Offsets:
-        return offsets_of(self._connection, self.topic, self._partitions, oldest=False)
+        return offsets_of(
+            self._connection,
+            self.topic,
+            self._partitions,
+            oldest=False,
+            committed=self._committed,
+        )
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -240,7 +263,8 @@ class KafkaReader:
 
     def _consumer(self) -> Consumer:
         reset = "earliest" if self._skips_lost else "error"
-        must = {"isolation.level": "read_committed", "auto.offset.reset": reset}
+        level = "read_committed" if self._committed else "read_uncommitted"
+        must = {"isolation.level": level, "auto.offset.reset": reset}
         return self._connection.consumer(_SETTINGS, must)
 
     def record_bytes(self, partition: str, offset: int) -> int:
@@ -266,8 +290,10 @@ def _may_pass(error: BrokerError) -> bool:
     return isinstance(error.__cause__, KafkaException) and is_passing(error.__cause__)
 
 
-def _remade(connection: Connection, topic: str, topic_id: str, skips_lost: bool) -> KafkaReader:
-    return KafkaReader(connection, topic, topic_id, skips_lost=skips_lost)
+def _remade(
+    connection: Connection, topic: str, topic_id: str, skips_lost: bool, committed: bool
+) -> KafkaReader:
+    return KafkaReader(connection, topic, topic_id, skips_lost=skips_lost, committed=committed)
 
 
 def _by_partition(messages: list[Message], positions: Offsets) -> dict[str, list[Message]]:

@@ -48,9 +48,6 @@ _PAUSE, _COMMIT = 1.0, 60.0
 # Times that a run tries to become the one who writes, against one that does not let go.
 _TRIES = 5
 
-# Seconds in which a broker that is back shows what it had committed.
-_SHOWN = 10.0
-
 # Offsets at the end of the topic of batches among which the last number is looked for first.
 _LAST = 200
 
@@ -107,8 +104,6 @@ class KafkaWriter:
         self._parts: list[Part] = []
         self._sender: Sender | None = None
         self._run = uuid4().hex
-        self._earlier: str | None = None
-        """The run that had the group before this one."""
         self._last: dict[str, Any] | None = None
         """What is told of the last batch that was written; None: the broker has to be asked."""
         if batches is not None:
@@ -149,6 +144,8 @@ class KafkaWriter:
 
     def _send_as_one(self, parts: list[Part], batch_id: int) -> None:
         sender = self._opened()
+        if self._last is not None and self._last.get("hangs"):
+            self._end_what_hangs(parts, sender)
         sender.producer.begin_transaction()
         self._put(sender, parts)
         self._commit_with(
@@ -156,11 +153,29 @@ class KafkaWriter:
         )
 
     def _commit_with(self, mark: dict[str, Any], sender: Sender) -> None:
+        self._put_mark(mark, sender)
+        sender.producer.commit_transaction(_COMMIT)
+        self._last = mark
+
+    def _put_mark(self, mark: dict[str, Any], sender: Sender) -> None:
         assert self._batches is not None
         key, value = self._stream.encode(), json.dumps(mark).encode()
         sender.put(self._batches.topic, value, key, None, None, 0)
-        sender.producer.commit_transaction(_COMMIT)
-        self._last = mark
+
+    def _end_what_hangs(self, parts: list[Part], sender: Sender) -> None:
+        """Write a batch and take it back.
+
+        A broker that comes back takes partitions without a leader for deleted ones, and does not
+        end the transaction there that it was ending when it went (seen with Kafka 4.3). Its
+        records stay hidden until our next commit, and would then be seen beside those that are
+        written again. What is taken back takes them with it.
+        """
+        logger.warning("the broker lost the end of a batch, which is written again")
+        sender.producer.begin_transaction()
+        self._put(sender, parts)
+        self._put_mark({**(self._last or {}), "run": self._run}, sender)
+        sender.producer.flush()
+        sender.producer.abort_transaction(_COMMIT)
 
     def _put(self, sender: Sender, parts: list[Part]) -> None:
         for topic, batch in parts:
@@ -252,9 +267,9 @@ class KafkaWriter:
     def _leave_name(self) -> None:
         """Open the producer, which fences whoever had the group before, and leave our name."""
         sender = self._opened()
-        self._last, run = self._told()
-        if run != self._run:  # it may have been left by a try whose answer was lost
-            self._earlier = run
+        self._last = self._told()
+        if self._last.get("hangs"):
+            self._end_what_hangs([], sender)  # where the batch goes is known when it comes again
         sender.producer.begin_transaction()
         self._commit_with({**self._last, "run": self._run}, sender)
 
@@ -263,39 +278,31 @@ class KafkaWriter:
 
         No answer is final while an older transaction is open, so it is asked behind that.
         """
-        # Asked before the producer is opened, too: that would fence who has taken over. Our own
-        # name may not be seen yet then, where the broker went away right behind a commit.
-        self._check_ours(self._earlier)
+        # Asked before the producer is opened, too: that would fence who has taken over.
+        self._check_ours()
         self._opened()
-        # A broker that was killed may show what it had committed only a moment after it is back.
-        until = time.monotonic() + _SHOWN
-        while self._told()[1] == self._earlier != self._run and time.monotonic() < until:
-            time.sleep(0.2)
-        self._last = self._check_ours()
+        self._check_ours()
+        self._last = self._told()
 
-    def _check_ours(self, earlier: str | None = None) -> dict[str, Any]:
-        """Return what is told of our last batch; raise if another run has taken over."""
-        last, run = self._told()
-        if run not in (self._run, earlier):
+    def _check_ours(self) -> None:
+        """Raise if another run has taken over: left its name, be it that nobody sees it yet."""
+        assert self._batches is not None
+        name = next((mark["run"] for _, mark in _newest_first(self._batches.uncommitted())), "")
+        if name != self._run:
             self._let_go()
             raise self._replaced()
-        return last
 
-    def _told(self) -> tuple[dict[str, Any], str]:
-        """Return what is told of the last batch of the stream, and by which run of the group."""
+    def _told(self) -> dict[str, Any]:
+        """Return what is told of the last batch of the stream.
+
+        With "hangs" where the broker has records of an older transaction and never ended it.
+        """
         assert self._batches is not None
-        end, oldest = (self._batches.initial(place)["0"] for place in ("latest", "earliest"))
-        near, run = max(oldest, end - _LAST), ""
-        for start, stop in ((near, end), (oldest, near)):
-            rows = [
-                row for batch in self._batches.read("0", start, stop) for row in batch.to_pylist()
-            ]
-            if rows and not run:
-                run = json.loads(rows[-1]["value"])["run"]
-            ours = [row["value"] for row in rows if row["key"] == self._stream.encode()]
-            if ours:
-                return json.loads(ours[-1]), run
-        return {"batch": -1, "of": "", "run": ""}, run
+        marks = _newest_first(self._batches)
+        none = {"batch": -1, "of": "", "run": ""}
+        last = next((mark for stream, mark in marks if stream == self._stream), none)
+        seen, all_of_it = self._batches.latest(), self._batches.uncommitted().latest()
+        return {**last, "hangs": True} if seen != all_of_it else last
 
     def _ranges(self, batch_id: int) -> str:
         """Return what tells a batch from another one of the same number: how far it reads."""
@@ -308,6 +315,16 @@ class KafkaWriter:
                 self._sender.producer.abort_transaction(5)  # or readers would wait for its timeout
         self._let_go()
         self._offsets.close()
+
+
+def _newest_first(batches: KafkaReader) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the streams of a topic of batches, and what is told of their batches."""
+    end, oldest = (batches.initial(place)["0"] for place in ("latest", "earliest"))
+    near = max(oldest, end - _LAST)
+    for start, stop in ((near, end), (oldest, near)):
+        found = [row for batch in batches.read("0", start, stop) for row in batch.to_pylist()]
+        for row in reversed(found):
+            yield row["key"].decode(), json.loads(row["value"])
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
