@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests" / "kafka"))
+sys.path[:0] = [str(HERE.parent / "tests" / name) for name in ("kafka", "shared")]
 
 from broker import Broker  # noqa: E402
 

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_remote", "local"]
+__all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_object_store", "is_remote", "local"]
+
+_OBJECT_STORES = ("s3a", "s3", "abfs", "abfss", "gs", "wasb", "wasbs")
 
 
 class FileInfo(NamedTuple):
@@ -220,6 +222,11 @@ def is_remote(path: str | Path) -> bool:
     """Tell whether a path is an address of another file system, such as s3a://bucket/folder."""
     text = str(path)
     return "://" in text and not text.startswith("file:")
+
+
+def is_object_store(path: str | Path) -> bool:
+    """Tell whether files there appear whole or not at all, and a rename is a copy."""
+    return str(path).partition("://")[0] in _OBJECT_STORES
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,36 +1,29 @@
 """A real Kafka broker for tests: one process on 127.0.0.1, controller and broker in one.
 
 Takes a folder for its data and, where wanted, users with passwords; gives the address of a
-running broker. Its jars come from the Maven repository through the Ivy inside PySpark, once, into
-~/.cache/millpond: a machine needs Java and Python, nothing else.
+running broker.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import pyspark
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from machine import free_ports, jars, java, run
 
-from millpond.connectors.log import locked
-
-__all__ = ["KAFKA", "Broker", "class_path"]
+__all__ = ["KAFKA", "Broker"]
 
 # The one place that pins what is run. slf4j-simple must be of the slf4j that Kafka asks for.
 KAFKA = "4.3.1"
-_ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA),
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
-)
-
-_CACHE = Path.home() / ".cache" / "millpond"
+_ARTIFACTS = f"""
+<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA}" conf="default"/>
+<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default"/>
+"""
 
 # Kafka wants 22 characters of base 64; every broker of a test may have the same.
 _CLUSTER = "millpond-test-cluster0"
@@ -108,7 +101,7 @@ class Broker:
         self._users = users or {}
         self._java_options = java_options
         # Chosen once: clients find the broker again after a restart.
-        self._port, self._controller_port, self._sasl_port = _free_ports(3)
+        self._port, self._controller_port, self._sasl_port = free_ports(3)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -181,7 +174,7 @@ class Broker:
         lines = [f"{name}={value}\n" for name, value in self._settings().items()]
         self._properties.write_text("".join(lines))
         tool = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(self._properties))
-        _run([*self._java(), *tool])
+        run([*self._java(), *tool])
 
     def _settings(self) -> dict[str, str]:
         listeners = {"PLAIN": self._port, "CONTROLLER": self._controller_port}
@@ -201,7 +194,8 @@ class Broker:
         return settings
 
     def _java(self) -> list[str]:
-        return [_java(), *_JAVA_OPTIONS, *self._java_options, "-cp", class_path()]
+        path = os.pathsep.join(jars(f"kafka-{KAFKA}", _ARTIFACTS))
+        return [java(), *_JAVA_OPTIONS, *self._java_options, "-cp", path]
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
@@ -214,59 +208,3 @@ class Broker:
                     return
         tail = self.log.read_text(errors="replace")[-3000:]
         raise RuntimeError(f"the broker did not start; the end of {self.log}:\n{tail}")
-
-
-def class_path() -> str:
-    """Return the class path of Kafka; the first call on a machine fetches it (45 MB)."""
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    known = _CACHE / f"kafka-{KAFKA}.classpath"
-    with locked(_CACHE / "lock"):
-        if not _is_whole(known):
-            _resolve(known)
-    return known.read_text()
-
-
-def _is_whole(known: Path) -> bool:
-    return known.exists() and all(Path(jar).exists() for jar in known.read_text().split(os.pathsep))
-
-
-def _resolve(target: Path) -> None:
-    """Fetch the artifacts and what they need, and write their paths to a file."""
-    wanted = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{version}" conf="default"/>'
-        for org, name, version in _ARTIFACTS
-    )
-    module = _CACHE / f"kafka-{KAFKA}.ivy.xml"
-    module.write_text(
-        '<ivy-module version="2.0"><info organisation="millpond" module="broker"/>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>"
-    )
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    aside = target.with_suffix(".writing")
-    options = ("-cache", str(_CACHE / "ivy"), "-types", "jar", "bundle", "-cachepath", str(aside))
-    _run([_java(), "-jar", str(ivy), "-warn", "-ivy", str(module), *options])
-    aside.write_text(aside.read_text().strip())  # Ivy ends its line, and Java would take it
-    aside.rename(target)
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        output = (done.stdout + done.stderr)[-3000:]
-        raise RuntimeError(f"{command[0]} failed ({' '.join(command[-6:])}):\n{output}")
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
-        raise RuntimeError("Kafka needs Java 17 or newer, and none was found.")
-    return found
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports

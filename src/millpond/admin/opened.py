@@ -78,7 +78,11 @@ class Opened:
 
         options = self._options
         return open_session(
-            options.get("master"), options.get("spark"), options.get("config") or {}, "state"
+            options.get("master"),
+            options.get("spark"),
+            options.get("config") or {},
+            "state",
+            self._state_dir,
         )
 
     def files(self) -> Any:

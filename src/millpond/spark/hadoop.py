@@ -6,6 +6,7 @@ Takes a Spark session, whose settings have what a store asks for (an endpoint, a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,12 +17,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millpond.errors import StateError
-from millpond.files import FileInfo
+from millpond.files import FileInfo, is_object_store
 
 __all__ = ["HadoopFiles"]
-
-# There, a file appears whole or not at all, and a rename is a copy.
-_OBJECT_STORES = ("s3a", "s3", "abfs", "abfss", "gs", "wasb", "wasbs")
 
 _MISSING = "java.io.FileNotFoundException"
 
@@ -30,6 +28,10 @@ _TAKEN = (
     "org.apache.hadoop.fs.FileAlreadyExistsException",
     "org.apache.hadoop.fs.s3a.RemoteFileChangedException",
 )
+
+# What S3 says where another one writes the same file in this moment, and may yet fail; how often
+# and after how many seconds it is asked again.
+_CONFLICT, _TRIES, _PAUSE = "ConditionalRequestConflict", 20, 0.1
 
 
 class HadoopFiles:
@@ -64,7 +66,7 @@ class HadoopFiles:
 
     def write(self, path: str, data: bytes) -> None:
         with _telling(path):
-            if _is_object_store(path):
+            if is_object_store(path):
                 self._util.write(self._system(path), self._path(path), data)
             else:
                 self._move(self._write_aside(path, data), path, self._replace)
@@ -77,7 +79,7 @@ class HadoopFiles:
         """
         with _telling(path):
             try:
-                if _is_object_store(path):
+                if is_object_store(path):
                     self._put_if_absent(path, data)
                 else:
                     self._move(self._write_aside(path, data), path, self._keep)
@@ -119,6 +121,16 @@ class HadoopFiles:
             self._system(path).delete(self._path(path), True)
 
     def _put_if_absent(self, path: str, data: bytes) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._put_once(path, data)
+            except Py4JJavaError as error:
+                if not tries_left or _CONFLICT not in str(error.java_exception.toString()):
+                    raise
+                time.sleep(_PAUSE)
+        return None
+
+    def _put_once(self, path: str, data: bytes) -> None:
         builder = self._system(path).createFile(self._path(path))
         if urlsplit(path).scheme == "s3a":
             builder.must("fs.option.create.conditional.overwrite", "true")
@@ -155,10 +167,6 @@ class HadoopFiles:
         if key not in self._systems:
             self._systems[key] = self._path(path).getFileSystem(self._conf)
         return self._systems[key]
-
-
-def _is_object_store(path: str) -> bool:
-    return urlsplit(path).scheme in _OBJECT_STORES
 
 
 def _kind(error: Py4JJavaError) -> str:

@@ -147,7 +147,11 @@ class SparkRun:
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
             session = open_session(
-                config.master, config.spark, config.spark_config, config.consumer_group
+                config.master,
+                config.spark,
+                config.spark_config,
+                config.consumer_group,
+                self._directory.folder.path,
             )
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             self._prepare(session)
