@@ -7,8 +7,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark():
+    from stores import s3_jars
+
     from millpond.spark.session import open_session
 
-    session = open_session("local[2]", None, {}, "tests")
+    session = open_session("local[2]", None, {"spark.jars": s3_jars()}, "tests")
     yield session
     session.stop()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 __all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_object_store", "is_remote", "local"]
 
@@ -153,27 +155,13 @@ class LocalFiles:
             return None
 
     def write(self, path: str, data: bytes) -> None:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}.{os.getpid()}.writing")
-        try:
-            with aside.open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            aside.replace(file)
-        except OSError:
-            with suppress(OSError):
-                aside.unlink()
-            raise
-        _sync_folder(file.parent)
+        with _written_aside(Path(path), data) as aside:
+            aside.replace(path)
 
     def create(self, path: str, data: bytes) -> bool:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with file.open("xb") as stream:
-                stream.write(data)
+            with _written_aside(Path(path), data) as aside:
+                os.link(aside, path)
         except FileExistsError:
             return False
         return True
@@ -227,6 +215,23 @@ def is_remote(path: str | Path) -> bool:
 def is_object_store(path: str | Path) -> bool:
     """Tell whether files there appear whole or not at all, and a rename is a copy."""
     return str(path).partition("://")[0] in _OBJECT_STORES
+
+
+@contextmanager
+def _written_aside(file: Path, data: bytes) -> Iterator[Path]:
+    """Write a file beside its place; the block puts it there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    aside = file.with_name(f".{file.name}.{uuid4().hex}.writing")
+    try:
+        with aside.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield aside
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+    _sync_folder(file.parent)
 
 
 def _sync_folder(folder: Path) -> None:

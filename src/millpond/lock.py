@@ -24,6 +24,9 @@ from millpond.files import Location
 
 __all__ = ["Hold", "holder_of", "locked"]
 
+# Which process this is: another one may have its number later, on a machine of the same name.
+_PROCESS = uuid4().hex
+
 # Seconds between two signs of life, and after which a holder without one counts as dead.
 _BEAT, _DEAD = 10.0, 60.0
 
@@ -138,7 +141,8 @@ def _take(file: Location, owner: str, group: str, what: str) -> None:
 
 
 def _lease(owner: str) -> bytes:
-    content = {"owner": owner, "who": _who(), "heard_ms": time.time_ns() // 1_000_000}
+    now = time.time_ns() // 1_000_000
+    content = {"owner": owner, "who": _who(), "process": _PROCESS, "heard_ms": now}
     return json.dumps(content).encode()
 
 
@@ -152,11 +156,15 @@ def _read(file: Location) -> dict[str, Any] | None:
 
 def _lives(lease: dict[str, Any]) -> bool:
     """Tell whether a holder is alive, as far as can be known."""
+    if time.time() - float(lease.get("heard_ms", 0)) / 1000 >= _DEAD:
+        return False
     who = str(lease.get("who", ""))
     number, _, host = who.removeprefix("process ").partition(" on ")
-    if host == socket.gethostname() and number.isdigit():
-        return _runs(int(number))
-    return time.time() - float(lease.get("heard_ms", 0)) / 1000 < _DEAD
+    if host != socket.gethostname() or not number.isdigit():
+        return True
+    if int(number) == os.getpid():
+        return lease.get("process") == _PROCESS
+    return _runs(int(number))
 
 
 def _runs(process: int) -> bool:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from machine import SPARK_JARS, Process, free_ports, jars, java, run
 
-__all__ = ["Store", "hdfs", "s3"]
+__all__ = ["Store", "hdfs", "s3", "s3_jars"]
 
 (_CLIENT,) = SPARK_JARS.glob("hadoop-client-api-*.jar")
 
@@ -92,7 +92,12 @@ def _s3_config(endpoint: str) -> dict[str, str]:
         "secret.key": "secret",
     }
     config = {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
-    return {"spark.jars": ",".join(jars(f"s3a-{_HADOOP}", _S3A)), **config}
+    return {"spark.jars": s3_jars(), **config}
+
+
+def s3_jars() -> str:
+    """Return what Spark needs to know of s3a://, as it wants it told."""
+    return ",".join(jars(f"s3a-{_HADOOP}", _S3A))
 
 
 def _answers(url: str, method: str) -> bool:
