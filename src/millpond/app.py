@@ -60,8 +60,8 @@ class Application:
         broker_address: A Kafka broker, `host:port` or a `ConnectionConfig`. Default: topics are
             those of the embedded log.
         consumer_group: Who this program is: its state and its offsets belong to the group.
-        state_dir: The folder that holds the state of all groups. An address that Hadoop knows,
-            such as hdfs://host/state, is not finished yet; see docs/operations.md.
+        state_dir: The folder that holds the state of all groups: a path, or an address such as
+            s3a://bucket/state or hdfs://host/state.
         topics_dir: The folder of the embedded log.
         auto_offset_reset: Where a new group starts to read a topic: "latest", "earliest", or
             "error" to refuse.
