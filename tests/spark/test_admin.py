@@ -339,7 +339,8 @@ def test_state_is_rescaled_and_rewound_across_it(app):
         assert [c.after for c in state.history("user-3") if c.name == "total"][-1] == total_of(
             "user-3", PAYMENTS + more
         )
-        state.rewind(9)  # the last one before the first rescale
+        rewound = state.rewind(9)  # the last one before the first rescale
+        assert str(rewound).endswith("; the state is in 2 parts again, not in 1")
         state.rewind(7)
         assert state.info().partitions == 2
     written = outputs(app)

@@ -41,6 +41,8 @@ class Rewound:
     outputs: str
     lost_edits: int
     """Changes by hand that are taken back with it."""
+    partitions: tuple[int, int]
+    """Parts of the state: now, and in that batch."""
 
     def __str__(self) -> str:
         what = {
@@ -52,6 +54,9 @@ class Rewound:
             text += f"; {self.batches} batches with {self.records:,} records are done again, {what}"
         if self.lost_edits:
             text += f"; {self.lost_edits} change(s) by hand behind it are taken back"
+        now, then = self.partitions
+        if now != then:
+            text += f"; the state is in {then} parts again, not in {now}"
         return text
 
 
@@ -82,6 +87,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
         _records(done.offsets, committed[-1].offsets) if committed else 0,
         outputs,
         sum("edits" in batch.source for batch in committed),
+        (manifest.partitions, done.partitions or manifest.partitions),
     )
     if dry_run or not committed:
         return meant
@@ -94,7 +100,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
             new.journal = Journal()
             new.manifest.replay_until = 0
             new.manifest.stream = stream_of(opened.directory.group, new.manifest)
-        new.manifest.partitions = done.partitions or new.manifest.partitions
+        new.manifest.partitions = meant.partitions[1]
         new.manifest.note("rewind", to=number, outputs=outputs, by=_user())
     return meant
 
