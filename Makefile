@@ -39,13 +39,13 @@ unit: setup ## Tests without a JVM
 	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
 
 kafka: setup java ## Tests against a real Kafka broker
-	$(BIN)/pytest -q --durations=10 -m kafka tests
+	$(BIN)/pytest -q --durations=10 -m "kafka and not soak" tests
 
 spark: setup java ## Tests on Spark, without a broker
-	$(BIN)/pytest -q --durations=15 -m "(spark or cluster) and not kafka" tests
+	$(BIN)/pytest -q --durations=15 -m "(spark or cluster) and not kafka and not soak" tests
 
 soak: setup java ## Kill programs, executors and a broker 25 times each, damage files 260 times
-	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed
+	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote/test_cluster.py
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import payments
+
 import millpond as mp
 from millpond import admin
 
@@ -25,7 +27,7 @@ PROGRAM = Path(__file__).parent / "programs" / "payments.py"
 
 # `make test` kills a few times, `make soak` many.
 KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
-RECORDS, KEYS = 24_000 if KILLS < 5 else 200_000, 2_000
+RECORDS, KEYS, STEP_MS = (12_000, 1_000, 4) if KILLS < 5 else (200_000, 2_000, 2)
 
 # Seconds after which a program hangs.
 _LONGEST = 900
@@ -46,19 +48,20 @@ class Run:
     def __init__(self, folder: Path, broker: str | None = None, master: str | None = None) -> None:
         folder.mkdir()
         self.folder = folder
+        self._broker = broker
         self._errors = folder / "errors.txt"
         self.prefix = f"{folder.name}-"
         self.options = ["--prefix", self.prefix, "--base", str(BASE)]
         self.options += ["--broker", broker] if broker else []
         self.options += ["--master", master] if master else []
         self.app = mp.Application(broker, topics_dir=folder / "topics", loglevel=None)
-        payments = self.app.topic(f"{self.prefix}payments", config=mp.TopicConfig(num_partitions=4))
+        topic = self.app.topic(f"{self.prefix}payments", config=mp.TopicConfig(num_partitions=4))
         numbers = random.Random(7)
         with self.app.get_producer() as producer:
             for i in range(RECORDS):
                 value = b'{"id":%d,"amount":%d}' % (i, numbers.randrange(100))
                 key = f"k{numbers.randrange(KEYS)}"
-                producer.produce(payments, key, value, timestamp=BASE + 2 * i)
+                producer.produce(topic, key, value, timestamp=BASE + STEP_MS * i)
 
     # --- running it -------------------------------------------------------------------------
 
@@ -81,10 +84,10 @@ class Run:
     def ended_well(self, process: subprocess.Popen[bytes]) -> None:
         assert process.wait(_LONGEST) == 0, self._errors.read_text()
 
-    def undisturbed(self) -> Run:
-        """Run to the end, and return the run."""
-        with self.started() as process:
-            self.ended_well(process)
+    def undisturbed(self, spark) -> Run:
+        """Run to the end in this process, and return the run."""
+        app = payments.program(self.folder, self._broker, self.prefix, BASE, spark=spark)
+        app.run(drain=True, collect=False)
         return self
 
     def written(self) -> int:

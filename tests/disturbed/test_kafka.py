@@ -27,8 +27,10 @@ def own_broker(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(own_broker, tmp_path_factory):
-    return Run(tmp_path_factory.mktemp("runs") / "undisturbed", own_broker.address).undisturbed()
+def undisturbed(spark, own_broker, tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("runs") / "undisturbed", own_broker.address).undisturbed(
+        spark
+    )
 
 
 def test_killed_and_cut_off_every_record_counts_exactly_once(
@@ -48,6 +50,7 @@ def test_killed_and_cut_off_every_record_counts_exactly_once(
     assert_equal(killed, undisturbed, spark)
 
 
+@pytest.mark.soak  # beside it, tests/remote/test_cluster.py loses a worker in `make test`
 @pytest.mark.cluster
 def test_executors_killed_on_a_cluster_every_record_counts_exactly_once(
     spark, own_broker, undisturbed, tmp_path

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_killed_at_random_moments_every_record_counts_exactly_once(spark, tmp_path):
-    undisturbed = Run(tmp_path / "undisturbed").undisturbed()
+    undisturbed = Run(tmp_path / "undisturbed").undisturbed(spark)
     killed = Run(tmp_path / "killed")
 
     assert killed.killed(KILLS) == KILLS
