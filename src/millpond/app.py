@@ -6,6 +6,7 @@ Takes settings and the user's frames; gives a running query and what comes out o
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -373,7 +374,8 @@ class Application:
         """Process history before the first run; the next run goes on at exactly the next offset.
 
         Topics are read from their beginning to where they end now. Returns how many records were
-        read. The state of the group must be empty.
+        read. The state of the group must be empty. A backfill that was cut short goes on when it is
+        called again; until then, no run begins.
 
         Args:
             files: For a topic, the files that have its records from before it begins. They are
@@ -394,27 +396,36 @@ class Application:
             if name not in topics:
                 msg = f"the application reads the topics {topics}, not {name!r}."
                 raise ConfigError(msg + "\nFix: name one of these.")
+        if self.config.persistence == "none":
+            msg = "a backfill makes state, and persistence='none' keeps none."
+            raise ConfigError(msg + "\nFix: leave persistence= out.")
         directory = self._directory(ExitStack())
         manifest = directory.load()
-        if manifest is not None and directory.checkpoint(manifest).last() is not None:
+        begun = {} if manifest is None else manifest.backfill
+        is_new = manifest is None or directory.checkpoint(manifest).last() is None
+        if not is_new and not begun:
             msg = f"group {self.config.consumer_group!r} has state already; history comes first."
             raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
-        ends = {
-            name: {str(p): o for p, o in found.items()} for name, found in (until or {}).items()
-        }
+        if begun and sorted(begun["live"]) != sorted(files or {}):
+            msg = f"a backfill was begun with files for {sorted(begun['live']) or 'no topic'}."
+            raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
+        if not begun:
+            ends = {n: {str(p): o for p, o in found.items()} for n, found in (until or {}).items()}
+            begun = {"until": ends, "live": self._live(files, live_from)}
+        backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
+        self._run(Limits(0.0, 0, True, False, False), backfill)
+        from millpond.admin.change import end_backfill
+        from millpond.admin.opened import Opened
+
+        end_backfill(Opened(self, None, {}))
+        return backfill.read
+
+    def _live(self, files: dict[str, FileSource] | None, place: str) -> dict[str, dict[str, int]]:
+        """Return where the live run begins to read the topics for which there are files."""
         self.broker.connect()
-        live = {}
         for name in files or {}:
             self.broker.prepare(self.topics[name])
-            live[name] = self.broker.reader(self.topics[name]).initial(live_from)
-        before = len(self.reports)
-        self._run(Limits(0.0, 0, True, False, False), Backfill(dict(files or {}), ends, outputs))
-        if live:
-            from millpond.admin.change import move_offsets
-            from millpond.admin.opened import Opened
-
-            move_offsets(Opened(self, None, {}), live, "backfill")
-        return sum(report.read for report in list(self.reports)[before:])
+        return {n: self.broker.reader(self.topics[n]).initial(place) for n in files or {}}
 
     def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
         from millpond.spark.run import Program, SparkRun
@@ -436,7 +447,7 @@ class Application:
 
         logger.warning("%s", str(error).partition("\nFix:")[0])
         with admin.open(self) as state:
-            logger.warning("%s", state.repair())
+            logger.warning("%s", state.repair(lose_edits=False))
 
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
@@ -481,6 +492,8 @@ class Application:
         directory = StateDirectory(self.config.state_dir, self.config.consumer_group, self._files)
         with directory.held("clear_state()"):
             directory.clear(reset_offsets=reset_offsets)
+            if reset_offsets:
+                shutil.rmtree(directory.spool(self.config.topics_dir), ignore_errors=True)
 
     def scan_state(self) -> Iterator[StateItem]:
         """Yield everything the group's state holds, as of the last committed batch.

@@ -320,7 +320,7 @@ def set_values(
     """Set values of a key, in a new generation."""
     opened = _open(target, group, config)
     pairs = {name: _value(text) for name, text in map(_pair, values)}
-    changed = _by_key(key, lambda k: opened.set(k, pairs, store), first=True)
+    changed = opened.set(_key(opened, key, store), pairs, store)
     typer.echo(f"{changed} value(s) changed.")
 
 
@@ -336,7 +336,7 @@ def delete(
     """Delete a key, or one name of it, in a new generation."""
     opened = _open(target, group, config)
     options = {} if name is None else {"name": name}
-    gone = _by_key(key, lambda k: opened.delete(k, store=store, **options), first=True)
+    gone = opened.delete(_key(opened, key, store), store=store, **options)
     typer.echo(f"{gone} value(s) deleted.")
 
 
@@ -369,12 +369,28 @@ def rescale(target: Target, partitions: int, group: Group = None, config: Config
 # --- how things look ------------------------------------------------------------------------
 
 
-def _by_key(text: str, find: Callable[[Any], Any], *, first: bool = False) -> Any:
-    """Look for a key as text; where there is none, as the number or value that it reads like."""
-    keys: list[Any] = [text]
+def _keys(text: str) -> list[Any]:
+    """Return what a key on the command line may mean: text, or the value that it reads like."""
     with suppress(ValueError):
         value = json.loads(text)
-        keys = [text, value] if not isinstance(value, str) else [value, text]
+        return [text, value] if not isinstance(value, str) else [value, text]
+    return [text]
+
+
+def _key(opened: admin.Admin, text: str, store: str | None) -> Any:
+    """Return the key that there is; where there is none yet, the first that there could be."""
+    possible = []
+    for key in _keys(text):
+        with suppress(ConfigError):
+            if opened.items(key, store):
+                return key
+            possible.append(key)
+    return possible[0] if possible else text
+
+
+def _by_key(text: str, find: Callable[[Any], Any]) -> Any:
+    """Look for a key as text; where there is none, as the number or value that it reads like."""
+    keys = _keys(text)
     error: ConfigError | None = None
     found: Any = None
     for key in keys:
@@ -383,7 +399,7 @@ def _by_key(text: str, find: Callable[[Any], Any], *, first: bool = False) -> An
         except ConfigError as other:
             error = other
             continue
-        if found or first:
+        if found:
             return found
     if found is None and error is not None:
         raise error
@@ -406,7 +422,7 @@ def _condition(text: str) -> Callable[[StateItem], bool]:
     def holds(item: StateItem) -> bool:
         names = {"key": item.key, "name": item.name, "value": item.value, "store": item.store}
         try:
-            return bool(eval(code, {}, names))
+            return bool(eval(code, names))
         except (TypeError, KeyError, AttributeError, IndexError, ValueError):
             return False  # a value of another kind is not what is looked for
         except NameError as error:

@@ -49,8 +49,7 @@ def compare(known: Known, plan: Plan, group: str) -> list[Verdict]:
     gone, new = kept - asked, asked - kept
     verdicts = [_of_kept(known, plan, *place, group) for place in sorted(kept & asked)]
     verdicts += _of_new(sorted(new), sorted(gone), known, plan, group)
-    why = "nothing in the program uses it; it is kept"
-    return [*verdicts, *(Verdict(*place, "orphaned", why) for place in sorted(gone))]
+    return [*verdicts, *(_of_gone(known, plan, *place, group) for place in sorted(gone))]
 
 
 def check(known: Known, plan: Plan, group: str) -> None:
@@ -78,6 +77,12 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str) -> Ve
     if before is not None and before != now:
         return Verdict(scope, store, "reuse", f"keys were read as {before} and are now as {now}")
     return Verdict(scope, store, "reuse", "the program goes on with it")
+
+
+def _of_gone(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
+    for why, fix in _other_layers(known, plan, group):
+        return Verdict(scope, store, "refuse", why, fix)
+    return Verdict(scope, store, "orphaned", "nothing in the program uses it; it is kept")
 
 
 def _of_new(

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from uuid import uuid4
 
 from millpond.checkpoint import Batch, Checkpoint, damaged
 from millpond.compare import Verdict, check, compare
-from millpond.errors import ConfigError, StateError
+from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.lock import Hold, holder_of, locked
 from millpond.plan.plan import Plan
@@ -34,6 +35,9 @@ from millpond.plan.plan import Plan
 __all__ = ["Journal", "Manifest", "StateDirectory"]
 
 FORMAT = 1
+
+# What a manifest says of the state: it changes with the program, and by hand.
+_CLAIMS = ("layers", "stores", "layer_of", "settings", "keys", "versions")
 
 
 @dataclass
@@ -67,6 +71,35 @@ class Manifest:
     """Batches up to this clock must be done as the journal says."""
     audit: list[dict[str, Any]] = field(default_factory=list)
     """What was done to the state by hand, the latest last."""
+    backfill: dict[str, Any] = field(default_factory=dict)
+    """What a backfill reads that has not ended: no live run may begin."""
+    live_from: int = 0
+    """Batches before this one read files in the place of topics: nobody can go back to them."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """What was said of the state up to a batch ("until"), where something else is said now."""
+
+    def claims(self) -> dict[str, Any]:
+        """Return what is said of the state: whose it is and how it is to be read."""
+        return {name: deepcopy(getattr(self, name)) for name in _CLAIMS}
+
+    def at(self, batch: int | None) -> Manifest:
+        """Return the manifest with what was said of the state behind a batch; None: no batch.
+
+        What a program said that never came to commit a batch is forgotten.
+        """
+        if batch is None:
+            return replace(self, **Manifest(0, 0).claims(), earlier=[])
+        before = [era for era in self.earlier if era["until"] < batch]
+        era = next((era for era in self.earlier if era["until"] >= batch), None)
+        said = self.claims() if era is None else {name: deepcopy(era[name]) for name in _CLAIMS}
+        return replace(self, **said, earlier=before)
+
+    def say(self, claims: dict[str, Any], behind: int | None) -> None:
+        """Say something else of the state, from the batch behind this one on."""
+        if behind is not None and claims != self.claims():
+            self.earlier = [*self.earlier, {"until": behind, **self.claims()}]
+        for name, value in claims.items():
+            setattr(self, name, value)
 
     def note(self, what: str, **details: Any) -> None:
         """Write down that the state was changed by hand."""
@@ -116,6 +149,12 @@ class StateDirectory:
     @property
     def sources(self) -> Location:
         return self.folder / "sources"
+
+    def spool(self, topics_dir: str | Path) -> str:
+        """Return where lists are written for workers, which read files of their machine only."""
+        if self.folder.is_local:
+            return self.sources.path
+        return str(Path(topics_dir).absolute() / ".sources" / self.group)
 
     def generation(self, manifest: Manifest) -> Location:
         """Return the folder of the current generation."""
@@ -167,6 +206,19 @@ class StateDirectory:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise damaged(file, error) from error
 
+    def recalled(self) -> Manifest:
+        """Return the manifest from one of its copies."""
+        for number in reversed(self.generations()):
+            file = self.folder / f"manifest-{number:04d}.json"
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                return read_manifest(file.text() or "", str(file))
+            copy = read_journal(self.folder / f"journal-{number:04d}.json").manifest
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                return read_manifest(json.dumps(copy), str(file))
+        msg = f"the manifest of group {self.group!r} and all its copies are gone."
+        fix = "millpond state restore, if there is a backup; or app.clear_state(True)."
+        raise DamagedStateError(f"{msg}\nFix: {fix}")
+
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, and a second one beside the checkpoint that it belongs to."""
         data = with_crc(asdict(manifest), indent=2)
@@ -191,27 +243,22 @@ class StateDirectory:
         if manifest is None:
             return None
         checkpoint = self.checkpoint(manifest)
+        last = checkpoint.last()
+        is_new = last is None and not manifest.replay_until and not checkpoint.planned()
+        if is_new and read_journal(self.journal_file(manifest)).batches:
+            raise damaged(checkpoint.folder, "its batches are gone")
+        manifest = manifest.at(last)
         checkpoint.check(manifest.layers)
-        if not checkpoint.committed():
-            manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
-            manifest.keys, manifest.versions = {}, {}
+        if last is None:
             manifest.layers = plan.layers
         return manifest
 
     def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
         """Return the manifest under which a plan may run, or refuse it."""
         manifest = self.check(plan) or Manifest(groups, partitions, id=uuid4().hex)
-        self.checkpoint(manifest).settle()
-        manifest.layers = plan.layers
-        manifest.layer_of.update({s.scope: s.layer for s in plan.stages if s.stores})
-        manifest.keys.update(plan.keys())
-        for scope, versions in plan.versions().items():
-            manifest.versions.setdefault(scope, {}).update(versions)
-        for scope, settings in plan.settings().items():
-            manifest.settings.setdefault(scope, {}).update(settings)
-        for scope, stores in plan.stores().items():
-            known = manifest.stores.setdefault(scope, [])
-            known += [store for store in stores if store not in known]
+        checkpoint = self.checkpoint(manifest)
+        checkpoint.settle()
+        manifest.say(_claims_of(plan, manifest.claims()), checkpoint.last())
         manifest.stream = manifest.stream or stream_of(self.group, manifest)
         self.save(manifest)
         return manifest
@@ -274,34 +321,72 @@ class StateDirectory:
 
     def clear(self, *, reset_offsets: bool) -> None:
         """Begin a generation without state; keep or forget the offsets."""
-        manifest = self.load()
+        try:
+            manifest = self.load()
+        except DamagedStateError:
+            manifest = self._recalled_or_none() if reset_offsets else self.recalled()
         if manifest is None:
+            self.drop_others()
             return
-        # A source that this generation did not read keeps the place it had before.
-        start = {**manifest.start_offsets, **self.committed_offsets(manifest)}
+        start: dict[str, dict[str, int]] = {}
+        if not reset_offsets:
+            # A source that this generation did not read keeps the place it had before.
+            start = {**manifest.start_offsets, **self._offsets_to_keep(manifest)}
         old = manifest.generation
         manifest.generation = self.next_generation()
         manifest.stream = stream_of(self.group, manifest)
-        manifest.start_offsets = {} if reset_offsets else start
+        manifest.start_offsets = start
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
-        manifest.stores, manifest.layer_of, manifest.settings = {}, {}, {}
-        manifest.keys, manifest.versions = {}, {}
-        manifest.replay_until = 0
+        manifest = manifest.at(None)
+        manifest.replay_until = manifest.live_from = 0
+        manifest.backfill = {}
         manifest.note("clear_state", reset_offsets=reset_offsets)
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
             self.sources.delete()
         self.drop_generation(old)
 
+    def _recalled_or_none(self) -> Manifest | None:
+        try:
+            return self.recalled()
+        except DamagedStateError:
+            return None
+
+    def _offsets_to_keep(self, manifest: Manifest) -> dict[str, dict[str, int]]:
+        try:
+            return self.committed_offsets(manifest)
+        except DamagedStateError as error:
+            msg = f"where the sources stand is not known: {str(error).partition(chr(10))[0]}"
+            fix = "app.clear_state(reset_offsets=True), which starts over."
+            raise DamagedStateError(f"{msg}\nFix: {fix}") from error
+
     def next_generation(self) -> int:
         """Return a number that no generation has had."""
-        manifest = self.load()
+        try:
+            manifest = self.load()
+        except DamagedStateError:
+            manifest = self._recalled_or_none()
         return max([*self.generations(), 0 if manifest is None else manifest.generation]) + 1
 
     def generations(self) -> list[int]:
         """Return the generations that are kept."""
         found = (self.folder / "generations").entries()
         return sorted(int(info.name) for info in found if info.name.isdigit())
+
+    def abandon(self, number: int) -> None:
+        """Remove a generation that did not become the current one."""
+        try:
+            manifest = self.load()
+        except DamagedStateError:
+            return  # nobody can tell; the next change removes it
+        if manifest is None or manifest.generation != number:
+            self.drop_generation(number)
+
+    def drop_others(self, *kept: int) -> None:
+        """Remove all generations but some."""
+        for number in self.generations():
+            if number not in kept:
+                self.drop_generation(number)
 
     def drop_generation(self, number: int) -> None:
         """Remove a generation and what belongs to it."""
@@ -318,6 +403,20 @@ def root(state_dir: str | Path, remote: Callable[[], Files] | None) -> Location:
         msg = f"state_dir={str(state_dir)!r} needs Spark to be reached.\nFix: pass its files."
         raise ConfigError(msg)
     return Location(remote(), str(state_dir).rstrip("/"))
+
+
+def _claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of the state with a program; what earlier ones kept stays."""
+    known["layers"] = plan.layers
+    known["layer_of"].update({s.scope: s.layer for s in plan.stages if s.stores})
+    known["keys"].update(plan.keys())
+    for name, said in (("versions", plan.versions()), ("settings", plan.settings())):
+        for scope, by_store in said.items():
+            known[name].setdefault(scope, {}).update(by_store)
+    for scope, stores in plan.stores().items():
+        mine = known["stores"].setdefault(scope, [])
+        mine += [store for store in stores if store not in mine]
+    return known
 
 
 def stream_of(group: str, manifest: Manifest) -> str:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from millpond.errors import GroupInUseError
@@ -30,13 +30,28 @@ _PROCESS = uuid4().hex
 # Seconds between two signs of life, and after which a holder without one counts as dead.
 _BEAT, _DEAD = 10.0, 60.0
 
+# Seconds after which a holder that could not say that it lives takes itself for dead.
+_SILENT = 40.0
+
 
 class Hold:
     """A lock that is held."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str, heard: float | None = None) -> None:
+        self._group = group
+        self.heard = heard
+        """When we last said that we live; None: nobody has to be told."""
         self.lost_to = ""
         """Who has taken it, because nobody had heard of us."""
+
+    def check(self) -> None:
+        """Refuse to go on where the lock is another's, or may be by now."""
+        other = self.lost_to
+        if not other and self.heard is not None and time.monotonic() - self.heard > _SILENT:
+            other = "another one, for all we know: the store has not answered"
+        if other:
+            msg = f"group {self._group!r} was taken over by {other}; nothing of this was done."
+            raise GroupInUseError(msg + "\nFix: stop one of the two, or run again.")
 
 
 @contextmanager
@@ -44,7 +59,7 @@ def locked(folder: Location, group: str, what: str) -> Iterator[Hold]:
     """Hold the lock of a group, or say who does."""
     if folder.is_local:
         with _system_lock(folder, group, what):
-            yield Hold()
+            yield Hold(group)
     else:
         with _leased(folder / "lock", group, what) as hold:
             yield hold
@@ -84,7 +99,7 @@ def _system_lock(folder: Location, group: str, what: str) -> Iterator[None]:
     Path(folder.path).mkdir(parents=True, exist_ok=True)
     with Path(folder.path, "lock").open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except BlockingIOError:
             file.seek(0)
             raise _refused(group, file.read().strip() or "another process", what) from None
@@ -94,12 +109,24 @@ def _system_lock(folder: Location, group: str, what: str) -> Iterator[None]:
         yield
 
 
+def _lock(file: IO[str]) -> None:
+    """Lock a file; who only looks whether it is locked has it for a moment, too."""
+    for tries_left in reversed(range(5)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not tries_left:
+                raise
+            time.sleep(0.02)
+
+
 # --- elsewhere ------------------------------------------------------------------------------
 
 
 @contextmanager
 def _leased(file: Location, group: str, what: str) -> Iterator[Hold]:
-    owner, hold = uuid4().hex, Hold()
+    owner, hold = uuid4().hex, Hold(group, time.monotonic())
     _take(file, owner, group, what)
     ended = threading.Event()
 
@@ -110,7 +137,9 @@ def _leased(file: Location, group: str, what: str) -> Iterator[Hold]:
                 if lease is not None and lease.get("owner") != owner:
                     hold.lost_to = str(lease.get("who"))
                     return
+                began = time.monotonic()
                 file.write(_lease(owner))
+                hold.heard = began
 
     thread = threading.Thread(target=beat, name="millpond-lock", daemon=True)
     thread.start()

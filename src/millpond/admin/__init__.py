@@ -203,12 +203,15 @@ class Admin:
         """Read every file, compare checksums, take every page apart; say what is damaged."""
         return health.verify(self._opened)
 
-    def repair(self) -> Repaired:
+    def repair(self, lose_edits: bool = True) -> Repaired:
         """Go back to the last batch that is whole; the batches behind it are done again.
 
         What they put out is not written a second time.
+
+        Args:
+            lose_edits: Whether changes by hand may be lost that come behind that batch.
         """
-        return health.repair(self._opened)
+        return health.repair(self._opened, lose_edits)
 
     # --- changing ---------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from uuid import uuid4
 from millpond.admin.generations import clock_behind, new_generation, recorded
 from millpond.admin.opened import At, Opened
 from millpond.checkpoint import Checkpoint
+from millpond.connectors.topic import check_name
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
-from millpond.errors import ConfigError, StateError
+from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Location
 from millpond.state.edit import Edit, encode_edits
 from millpond.state.layout import hash_key
@@ -76,6 +77,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
             "not be the same."
         )
         raise StateError(msg + '\nFix: outputs="again", if readers can bear to see them twice.')
+    _check_not_of_files(manifest, number)
     done = checkpoint.batch(number)
     assert done is not None
     committed = [batch for batch in behind if batch.number <= (checkpoint.last() or 0)]
@@ -120,11 +122,13 @@ def fork(opened: Opened, group: str, at: At, state_dir: str | None) -> int:
     """Copy the group under another name; return the batch from which it goes on."""
     manifest = opened.manifest()
     number = opened.batch(at, manifest)
+    check_name(group, "consumer group")
     target = opened.sibling(group, state_dir)
-    if target.load() is not None:
+    _check_not_of_files(manifest, number)
+    if _is_taken(target):
         msg = f"there is a group {group!r} already in {target.folder}."
         raise StateError(msg + "\nFix: choose another name.")
-    copied = replace(manifest, id=uuid4().hex, generation=1, audit=list(manifest.audit))
+    copied = replace(manifest.at(number), id=uuid4().hex, generation=1, audit=list(manifest.audit))
     copied.stream = stream_of(group, copied)
     copied.replay_until = 0
     batch = opened.directory.checkpoint(manifest).batch(number)
@@ -139,10 +143,13 @@ def backup(opened: Opened, path: str) -> int:
     manifest = opened.manifest()
     number = opened.batch(None, manifest)
     target = opened.sibling(opened.directory.group, path)
-    if target.load() is not None:
+    if _is_taken(target):
         msg = f"{target.folder} holds a backup already."
         raise StateError(msg + "\nFix: give each backup a folder of its own.")
-    copied = replace(manifest, generation=1, audit=list(manifest.audit))
+    # A run on the copy is another one: what it puts out is not what the group has put out.
+    copied = replace(manifest.at(number), id=uuid4().hex, generation=1, audit=list(manifest.audit))
+    copied.stream = stream_of(opened.directory.group, copied)
+    copied.replay_until = 0
     copied.note("backup", batch=number, by=_user())
     _copy(opened.directory, manifest, target, copied, number)
     return number
@@ -160,18 +167,20 @@ def restore(opened: Opened, path: str) -> int:
         msg = f"the backup in {path} holds no batch."
         raise StateError(msg + "\nFix: choose another one.")
     directory = opened.directory
-    with directory.held("restore"):
-        before = directory.load()
+    with directory.held("restore") as hold:
+        try:
+            before = directory.load()
+        except DamagedStateError:  # that is what a backup is for
+            before = None
         restored = replace(kept, audit=list(kept.audit if before is None else before.audit))
         restored.generation = directory.next_generation()
         restored.replay_until = 0
         # Batches behind the backup may be cut otherwise: what they put out is new.
         restored.stream = f"{stream_of(directory.group, restored)}/{uuid4().hex[:8]}"
         restored.note("restore", batch=number, by=_user())
+        hold.check()
         _copy(source, kept, directory, restored, number)
-        for other in directory.generations():
-            if other not in (restored.generation, 0 if before is None else before.generation):
-                directory.drop_generation(other)
+        directory.drop_others(restored.generation, 0 if before is None else before.generation)
     return number
 
 
@@ -191,8 +200,24 @@ def _copy(
             _copy_source(place, target.sources / relative, info.name)
         target.save(copied)
     except BaseException:
-        target.drop_generation(copied.generation)
+        target.abandon(copied.generation)
         raise
+
+
+def _is_taken(target: StateDirectory) -> bool:
+    """Tell whether there is a group; what a copy left that was cut short is removed."""
+    names = {info.name for info in target.folder.entries()}
+    if any(name.startswith(("manifest", "journal")) for name in names):
+        return True
+    target.drop_others()
+    return False
+
+
+def _check_not_of_files(manifest: Manifest, batch: int) -> None:
+    """Refuse to go on from a batch whose next ones would read files as if they were a topic."""
+    if batch < manifest.live_from:
+        msg = f"batch {batch} is of a backfill from files, which ended with {manifest.live_from}."
+        raise StateError(msg + f"\nFix: choose batch {manifest.live_from} or a later one.")
 
 
 def _copy_source(place: Location, target: Location, name: str) -> None:
@@ -212,10 +237,10 @@ ALL: Any = object()
 
 def place(opened: Opened, store: str | None) -> tuple[str, str]:
     """Return the scope and the store that are meant; None: the only one there is."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     scope, name = find_place(manifest, store)
     if name in manifest.settings.get(scope, {}):
-        msg = f"{scope}/{name} is kept by a window or an aggregation in a form of its own."
+        msg = f"{scope}/{name} is kept in a form of its own, not as values that a function set."
         raise StateError(msg + "\nFix: delete the key, or rewind to before the mistake.")
     return scope, name
 
@@ -224,22 +249,28 @@ def set_values(
     opened: Opened, scope: str, store: str, given: Iterable[tuple[Any, dict[Any, Any]]], what: str
 ) -> int:
     """Set names of keys in one store."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     keys: list[str] = []
     edits = []
+    version = version_in(manifest, scope, store)
     for key, values in given:
         keys.append(repr(key))
         data = opened.key_bytes(manifest, scope, key)
         for name, value in values.items():
             stored = (opened.stored(name), opened.stored(value))
-            edits.append((scope, Edit("set", data, store, *stored)))
+            edits.append((scope, Edit("set", data, store, *stored, version=version)))
     shown_keys = keys if len(keys) <= 10 else [*keys[:10], f"and {len(keys) - 10} more"]
     return edit(opened, edits, what, {"store": f"{scope}/{store}", "keys": shown_keys})
 
 
+def version_in(manifest: Manifest, scope: str, store: str) -> int:
+    """Return the version of the values of a store."""
+    return manifest.versions.get(scope, {}).get(store, 1)
+
+
 def delete(opened: Opened, key: Any, name: Any, store: str | None) -> int:
     """Delete one name of a key, or all it has."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     if name is ALL and store is None:
         targets: list[tuple[str, str | None]] = [(scope, None) for scope in manifest.stores]
     else:
@@ -257,10 +288,10 @@ def edit(
     edits: Iterable[tuple[str, Edit]],
     what: str,
     details: dict[str, Any],
-    amend: Callable[[Manifest], None] | None = None,
+    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> int:
     """Apply edits, each to the key of a scope; return how many values changed."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     grouped: dict[tuple[str, int], list[Edit]] = {}
     for scope, one in edits:
         if scope not in manifest.stores:
@@ -293,7 +324,7 @@ def _run(
     rows: Any,
     what: str,
     details: dict[str, Any],
-    amend: Callable[[Manifest], None] | None = None,
+    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     offsets: dict[str, dict[str, int]] | None = None,
 ) -> int:
     """Run rows as a batch of their own in a new generation."""
@@ -305,7 +336,7 @@ def _run(
     with new_generation(opened, what) as new:
         manifest = new.manifest
         if amend is not None:
-            amend(manifest)
+            manifest.say(amend(manifest.claims()), new.checkpoint.last())
         layer_of = {**new.old.layer_of, **manifest.layer_of}
         layers = [
             frozenset(scope for scope, layer in layer_of.items() if layer == number)
@@ -318,6 +349,8 @@ def _run(
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
             seq = 0 if batch is None else batch.clock.get("seq", 0)
             new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
+        if offsets is not None:
+            manifest.backfill, manifest.live_from = {}, new.checkpoint.last() or 0
         manifest.note(what, changed=changed, by=_user(), **details)
     return changed
 
@@ -330,9 +363,21 @@ def move_offsets(opened: Opened, offsets: dict[str, dict[str, int]], what: str) 
     _run(opened, rows, what, {"offsets": offsets}, offsets=offsets)
 
 
+def end_backfill(opened: Opened) -> None:
+    """Let the live run begin where a backfill ends."""
+    manifest = opened.manifest()
+    live = manifest.backfill.get("live", {})
+    if live:
+        move_offsets(opened, live, "backfill")
+        return
+    with opened.directory.held("backfill"):
+        manifest.backfill = {}
+        opened.directory.save(manifest)
+
+
 def rename(opened: Opened, old: str, new: str) -> int:
     """Move state to another name, of a store or of a whole key scope."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     details = {"old": old, "new": new}
     if old in manifest.stores:
         return _rename_scope(opened, manifest, old, new, details)
@@ -347,13 +392,13 @@ def rename(opened: Opened, old: str, new: str) -> int:
         msg = f"there is state under {scope}/{new_store} already."
         raise StateError(msg + "\nFix: choose another name.")
 
-    def amend(manifest: Manifest) -> None:
-        names = [new_store if name == store else name for name in manifest.stores[scope]]
-        manifest.stores = {**manifest.stores, scope: names}
-        made = dict(manifest.settings.get(scope, {}))
-        if store in made:
-            made[new_store] = made.pop(store)
-        manifest.settings = {**manifest.settings, scope: made}
+    def amend(claims: dict[str, Any]) -> dict[str, Any]:
+        names = claims["stores"][scope]
+        names[names.index(store)] = new_store
+        for said in (claims["settings"], claims["versions"]):
+            if store in said.get(scope, {}):
+                said[scope][new_store] = said[scope].pop(store)
+        return claims
 
     edits = [(scope, Edit("rename", None, store, new_store=new_store))]
     return edit(opened, edits, "rename", details, amend)
@@ -369,12 +414,11 @@ def _rename_scope(
         raise StateError(msg + "\nFix: choose another name.")
     blobs = opened.reader(manifest).blobs(opened.batch(None, manifest))
 
-    def amend(manifest: Manifest) -> None:
-        for name in ("stores", "layer_of", "settings", "keys"):
-            known: dict[str, Any] = dict(getattr(manifest, name))
-            if old in known:
-                known[new] = known.pop(old)
-            setattr(manifest, name, known)
+    def amend(claims: dict[str, Any]) -> dict[str, Any]:
+        for said in claims.values():
+            if isinstance(said, dict) and old in said:
+                said[new] = said.pop(old)
+        return claims
 
     return _run(opened, moved(blobs, old, new), "rename", details, amend)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from millpond.admin.change import edit, find_place
-from millpond.admin.look import is_asked, scan
+from millpond.admin.change import edit, place, version_in
+from millpond.admin.look import is_asked, scan, table_of
 from millpond.admin.opened import At, Opened
 from millpond.connectors.serde import key_from_text
 from millpond.errors import ConfigError, StateError, ValueTypeError, shown
@@ -50,8 +52,8 @@ def to_spark(opened: Opened, store: str | None, at: At) -> Any:
     """Return a Spark DataFrame with a row for each value; workers make it."""
     from millpond.spark.statestore import as_text
 
-    manifest = opened.manifest()
-    rows = opened.reader(manifest).rows(opened.batch(at, manifest))
+    manifest, batch = opened.view(at)
+    rows = opened.reader(manifest).rows(batch)
     asked = [
         (scope, name)
         for scope, names in manifest.stores.items()
@@ -64,9 +66,13 @@ def to_spark(opened: Opened, store: str | None, at: At) -> Any:
 def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
     """Return a table with a row for each key and a column for each name.
 
-    Values that do not fit one type stay as JSON text.
+    Values that do not fit one type stay as JSON text. The state of `update_state` is a table
+    already.
     """
-    columns: dict[str, list[Any]] = {}
+    table = _kept_table(opened, store, at)
+    if table is not None:
+        return table
+    columns: dict[str, dict[int, Any]] = {}
     rows: dict[tuple[str, str, str], int] = {}
     places: list[tuple[Any, ...]] = []
     for item in scan(opened, store, at):
@@ -75,21 +81,29 @@ def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
         row = rows.setdefault(place, len(rows))
         if row == len(places):
             places.append((item.scope, item.store, item.key))
-        column = columns.setdefault(name, [])
+        columns.setdefault(name, {})[row] = item.value
         if len(columns) > _MOST_NAMES:
             msg = f"the state has more than {_MOST_NAMES} names, too many for columns."
             raise StateError(msg + "\nFix: to_spark(), which has a row for each value.")
-        column.extend([None] * (row - len(column)))
-        column.append(item.value)
     several = len({place[:2] for place in places}) > 1
-    table = {}
+    by_name: dict[str, list[Any]] = {}
     if several:
-        table = {"scope": [p[0] for p in places], "store": [p[1] for p in places]}
-    table["key"] = [p[2] for p in places]
+        by_name = {"scope": [p[0] for p in places], "store": [p[1] for p in places]}
+    by_name["key"] = [p[2] for p in places]
     for name, column in columns.items():
-        column.extend([None] * (len(places) - len(column)))
-        table[f"{name}_" if name in table else name] = column
-    return pa.table({name: _array(values) for name, values in table.items()})
+        values = [column.get(row) for row in range(len(places))]
+        by_name[f"{name}_" if name in by_name else name] = values
+    return pa.table({name: _array(values) for name, values in by_name.items()})
+
+
+def _kept_table(opened: Opened, store: str | None, at: At) -> pa.Table | None:
+    table = table_of(opened, store, at)
+    if table is None:
+        return None
+    manifest, batch = opened.view(at)
+    kept = opened.reader(manifest).tables(*table, batch)
+    parts = [pa.ipc.open_stream(part).read_all() for part in kept]
+    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
 
 def _array(values: list[Any]) -> pa.Array:
@@ -105,6 +119,9 @@ def export(opened: Opened, path: str, store: str | None, at: At, format: str | N
     if kind not in ("parquet", "csv", "json"):
         msg = f"the format of {path!r} is not known."
         raise ConfigError(msg + "\nFix: a name that ends in .parquet, .csv or .jsonl, or --format.")
+    table = _kept_table(opened, store, at)
+    if table is not None:
+        return _write_table(opened, table, path, kind)
     frame = to_spark(opened, store, at)
     if is_remote(path):
         frame = frame.cache()
@@ -116,6 +133,23 @@ def export(opened: Opened, path: str, store: str | None, at: At, format: str | N
             write(rows)
             count += len(rows)
     return count
+
+
+def _write_table(opened: Opened, table: pa.Table, path: str, kind: str) -> int:
+    """Write the rows of a table of `update_state`, with its own columns."""
+    if is_remote(path):
+        frame = opened.session.createDataFrame(table)
+        frame.write.format(kind).option("header", True).mode("errorifexists").save(path)
+        return int(table.num_rows)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "csv":
+        pc.write_csv(table, path)
+    else:
+        lines = (json.dumps(row, default=str) + "\n" for row in table.to_pylist())
+        Path(path).write_text("".join(lines))
+    return int(table.num_rows)
 
 
 def _some(frame: Any) -> Iterator[list[tuple[Any, ...]]]:
@@ -179,15 +213,18 @@ class _writer:
 
 def import_file(opened: Opened, path: str, store: str | None) -> int:
     """Set the values of a file that `export` wrote, or one like it; return how many changed."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     forms = opened.key_forms(manifest)
+    place_of = cache(lambda name: place(opened, name))
     edits = []
     for number, row in enumerate(_read(Path(path)), 1):
         try:
-            scope, held_in = find_place(manifest, _store_of(row) or store)
+            scope, held_in = place_of(_store_of(row) or store)
             key = key_from_text(forms.get(scope, "bytes"), row["key"])
             value = from_plain(row["value"])
-            edits.append((scope, Edit("set", key, held_in, from_text(row["name"]), value)))
+            version = version_in(manifest, scope, held_in)
+            name = from_text(row["name"])
+            edits.append((scope, Edit("set", key, held_in, name, value, version=version)))
         except (KeyError, TypeError, ValueError, ValueTypeError, ConfigError, StateError) as error:
             msg = f"row {number} of {path} cannot be imported: {error!s} ({shown(row)})."
             fix = "\nFix: it needs key, name and value; nothing was changed."

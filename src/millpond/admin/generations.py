@@ -45,13 +45,13 @@ class NewGeneration:
 def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterator[NewGeneration]:
     """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one."""
     directory = opened.directory
-    with directory.held(what):
+    with directory.held(what) as hold:
         old = opened.manifest()
         checkpoint = directory.checkpoint(old)
         last = opened.batch(last, old)
         number = directory.next_generation()
         folder = directory.generation_folder(number)
-        manifest = replace(old, generation=number, audit=list(old.audit))
+        manifest = replace(old.at(last), generation=number, audit=list(old.audit))
         new = NewGeneration(
             old,
             manifest,
@@ -65,13 +65,12 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
             if new.clock is not None:
                 directory.clock_file(manifest).write(json.dumps(new.clock).encode())
             directory.journal_file(manifest).write(new.journal.encode())
+            hold.check()
             directory.save(manifest)
         except BaseException:
-            directory.drop_generation(number)
+            directory.abandon(number)
             raise
-        for other in directory.generations():
-            if other not in (number, old.generation):
-                directory.drop_generation(other)
+        directory.drop_others(number, old.generation)
 
 
 def journal_of(directory: StateDirectory, manifest: Manifest) -> Journal:

@@ -18,9 +18,10 @@ from uuid import uuid4
 from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Checkpoint, checksum_fits
-from millpond.directory import Journal, Manifest, StateDirectory, read_journal, read_manifest
+from millpond.directory import Journal, Manifest, StateDirectory, without_crc
 from millpond.errors import DamagedStateError, EngineError, MillpondError, StateError
 from millpond.files import Location
+from millpond.lock import Hold
 
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
 
@@ -59,6 +60,8 @@ class Repaired:
     batches: int
     """Batches that are done again; their outputs are not written again."""
     problems: list[Problem]
+    lost_edits: int = 0
+    """Changes by hand that are lost with what was damaged."""
 
     def __str__(self) -> str:
         if not self.problems:
@@ -68,6 +71,8 @@ class Repaired:
         text = f"damaged: {files}; the state is as of {where}"
         if self.batches:
             text += f", {self.batches} batch(es) are done again and their outputs not written again"
+        if self.lost_edits:
+            text += f"; {self.lost_edits} change(s) by hand behind it are lost: see the audit"
         return text
 
 
@@ -82,7 +87,7 @@ def verify(opened: Opened) -> Verified:
         manifest = opened.manifest()
     except DamagedStateError as error:
         problems.append(Problem(str(directory.folder / "manifest.json"), _first_line(error)))
-        manifest = restored_manifest(directory)
+        manifest = directory.recalled()
     checkpoint = directory.checkpoint(manifest)
     found = checkpoint.folder.walk()
     problems += damaged_files(checkpoint)
@@ -97,9 +102,25 @@ def verify(opened: Opened) -> Verified:
             values = _count(opened, manifest, last)
         except MillpondError as error:
             problems.append(Problem(str(checkpoint.folder), _first_line(error)))
+    problems += _beside(directory, manifest)
     known = {problem.file: problem for problem in reversed(problems)}
     size = sum(info.size for _, info in found)
     return Verified(last, len(found), size, values, list(known.values()))
+
+
+def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
+    """Return what is torn of the files beside the checkpoint: a repair needs them."""
+    places = [directory.journal_file(manifest), directory.clock_file(manifest)]
+    places.append(directory.folder / f"manifest-{manifest.generation:04d}.json")
+    problems = []
+    for place in places:
+        text = place.text()
+        try:
+            if text is not None:
+                without_crc(json.loads(text))
+        except (ValueError, TypeError) as error:
+            problems.append(Problem(str(place), str(error)))
+    return problems
 
 
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
@@ -131,10 +152,10 @@ def _count(opened: Opened, manifest: Manifest, batch: int, folder: Location | No
 # --- repair ---------------------------------------------------------------------------------
 
 
-def repair(opened: Opened) -> Repaired:
+def repair(opened: Opened, lose_edits: bool) -> Repaired:
     """Go back to the last batch that is whole."""
     directory = opened.directory
-    with directory.held("repair"):
+    with directory.held("repair") as hold:
         problems: list[Problem] = []
         manifest = _manifest(directory, problems)
         checkpoint = directory.checkpoint(manifest)
@@ -142,14 +163,20 @@ def repair(opened: Opened) -> Repaired:
         journal = _journal(directory, manifest)
         work = directory.generation_folder(directory.next_generation())
         try:
-            return _repair(opened, manifest, journal, problems, work)
+            return _repair(opened, manifest, journal, problems, work, hold, lose_edits)
         except BaseException:
-            directory.drop_generation(int(work.name))
+            directory.abandon(int(work.name))
             raise
 
 
 def _repair(
-    opened: Opened, manifest: Manifest, journal: Journal, problems: list[Problem], work: Location
+    opened: Opened,
+    manifest: Manifest,
+    journal: Journal,
+    problems: list[Problem],
+    work: Location,
+    hold: Hold,
+    lose_edits: bool,
 ) -> Repaired:
     directory = opened.directory
     old = directory.checkpoint(manifest)
@@ -179,16 +206,23 @@ def _repair(
     gap = set(range(seq + 1, done + 1)) - journal.batches.keys()
     if gap:
         msg = (
-            f"no batch of {old.folder} is whole but {'none' if batch is None else batch}, and what "
-            f"the batches behind it read is not known any more (clocks {sorted(gap)[:5]}).\n"
+            f"{'no batch' if batch is None else f'only batch {batch}'} of {old.folder} is whole, "
+            f"and what came behind is not known any more (clocks {sorted(gap)[:5]}).\n"
             "Fix: millpond state restore, if there is a backup; or start over: app.clear_state()."
         )
         raise StateError(msg)
+    edits = _edits_behind(old, batch)
+    if edits and not lose_edits:
+        msg = (
+            f"with what is damaged, {len(edits)} change(s) of the state by hand would be lost "
+            f"(batches {edits}).\nFix: millpond state repair does it; then make the changes again."
+        )
+        raise DamagedStateError(msg)
     if batch is None:
         work.delete()
     else:
         new.cut(batch)
-    mended = replace(manifest, generation=int(work.name), audit=list(manifest.audit))
+    mended = replace(manifest.at(batch), generation=int(work.name), audit=list(manifest.audit))
     mended.replay_until = done
     planned = None if batch is None else new.batch(batch)
     if planned is not None and planned.partitions:
@@ -199,11 +233,10 @@ def _repair(
     kept = Journal(max(journal.delivered, done - 1), journal.batches)
     directory.journal_file(mended).write(kept.encode())
     mended.note("repair", batch=batch, files=[problem.file for problem in problems])
+    hold.check()
     directory.save(mended)
-    for other in directory.generations():
-        if other not in (mended.generation, manifest.generation):
-            directory.drop_generation(other)
-    return Repaired(batch, done - seq, problems)
+    directory.drop_others(mended.generation, manifest.generation)
+    return Repaired(batch, done - seq, problems, len(edits))
 
 
 def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
@@ -211,25 +244,12 @@ def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
         manifest = directory.load()
     except DamagedStateError as error:
         problems.append(Problem(str(directory.folder / "manifest.json"), _first_line(error)))
-        manifest = restored_manifest(directory)
+        manifest = directory.recalled()
         directory.save(manifest)
     if manifest is None:
         msg = f"there is no state of group {directory.group!r} in {directory.folder}."
         raise StateError(msg + "\nFix: is it the right folder?")
     return manifest
-
-
-def restored_manifest(directory: StateDirectory) -> Manifest:
-    """Return the manifest from one of its copies."""
-    for number in reversed(directory.generations()):
-        file = directory.folder / f"manifest-{number:04d}.json"
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            return read_manifest(file.text() or "", str(file))
-        copy = read_journal(directory.folder / f"journal-{number:04d}.json").manifest
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            return read_manifest(json.dumps(copy), str(file))
-    msg = f"the manifest of group {directory.group!r} and all its copies are gone."
-    raise StateError(msg + "\nFix: millpond state restore, if there is a backup.")
 
 
 def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
@@ -251,6 +271,18 @@ def _clock(
         if known is not None and known.get("seq") == seq and "seen" in known:
             return asking(known, seq)
     return clock_of(journal, seq)
+
+
+def _edits_behind(checkpoint: Checkpoint, last: int | None) -> list[int]:
+    """Return the batches behind one that people have put there, as far as they can be read."""
+    found = []
+    for number in checkpoint.committed():
+        with suppress(DamagedStateError):
+            batch = checkpoint.batch(number)
+            is_behind = batch is not None and (last is None or number > last)
+            if batch is not None and is_behind and "edits" in batch.source:
+                found.append(number)
+    return found
 
 
 def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
@@ -286,6 +318,8 @@ def _last_whole(
 ) -> int | None:
     """Return the last batch that can be read whole, in a copy without what is damaged."""
     for number in reversed(new.committed()):
+        if number < manifest.live_from:
+            break  # the batches behind it read files as if they were a topic
         if number and clocks.get(number) is None:
             continue  # it would have to be done again, from a batch that may not be whole
         try:

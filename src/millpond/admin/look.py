@@ -23,8 +23,9 @@ from millpond.directory import Manifest
 from millpond.errors import ConfigError, StateError
 from millpond.state.layout import hash_key
 from millpond.state.rows import key_items
+from millpond.steps.kinds import TABLE
 
-__all__ = ["diff", "get", "history", "info", "items", "scan", "timers", "top"]
+__all__ = ["diff", "get", "history", "info", "items", "scan", "table_of", "timers", "top"]
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ def info(opened: Opened) -> GroupInfo:
     directory, manifest = opened.directory, opened.manifest()
     checkpoint = directory.checkpoint(manifest)
     done = checkpoint.committed()
+    manifest = manifest.at(done[-1]) if done else manifest
     last = checkpoint.batch(done[-1]) if done else None
     commit = {i.name: i.modified_ms for i in (checkpoint.folder / "commits").entries()}
     stores = [f"{scope}/{store}" for scope, names in manifest.stores.items() for store in names]
@@ -58,15 +60,15 @@ def info(opened: Opened) -> GroupInfo:
 
 def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem]:
     """Return the values of one key, in every scope that has it."""
+    _check_no_table(opened, store, at)
 
     def read() -> list[StateItem]:
-        manifest = opened.manifest()
-        batch = opened.batch(at, manifest)
+        manifest, batch = opened.view(at)
         found: list[StateItem] = []
         for scope in _scopes(manifest, store):
             data = opened.key_bytes(manifest, scope, key)
             group = hash_key(data) % manifest.groups
-            blobs = opened.reader(manifest).group(scope, group, batch)
+            blobs = opened.reader(manifest).group(scope, group, batch, manifest.layer_of.get(scope))
             for item in key_items(blobs, manifest.groups, data) or []:
                 if is_asked(scope, item.store, store):
                     name, value = opened.value(item.name), opened.value(item.value)
@@ -74,6 +76,28 @@ def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem
         return found
 
     return _again_if_it_moved(read)
+
+
+def table_of(opened: Opened, store: str | None, at: At) -> tuple[str, str] | None:
+    """Return the scope and the name of the table that is meant; None: values are."""
+    manifest, _ = opened.view(at)
+    asked = [
+        (scope, name)
+        for scope in _scopes(manifest, store)
+        for name in manifest.stores[scope]
+        if is_asked(scope, name, store)
+    ]
+    tables = [(s, name) for s, name in asked if manifest.settings.get(s, {}).get(name) == TABLE]
+    return tables[0] if len(asked) == 1 and tables else None
+
+
+def _check_no_table(opened: Opened, store: str | None, at: At) -> None:
+    found = table_of(opened, store, at)
+    if found is not None:
+        name = "/".join(found)
+        msg = f"{name} is a table of update_state, with rows and columns of the program's own."
+        fix = f"to_arrow({name!r}), to_pandas() or sql(); `millpond state export --store {name}`."
+        raise ConfigError(f"{msg}\nFix: {fix}")
 
 
 def get(opened: Opened, key: Any, store: str | None, at: At) -> dict[Any, Any]:
@@ -95,8 +119,8 @@ def scan(
     where: Callable[[StateItem], bool] | None = None,
 ) -> Iterator[StateItem]:
     """Yield every value."""
-    manifest = opened.manifest()
-    batch = opened.batch(at, manifest)
+    _check_no_table(opened, store, at)
+    manifest, batch = opened.view(at)
     read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
     rows = opened.reader(manifest).rows(batch)
     for scope, key, held_in, name, value, expires in _collected(rows, opened, manifest):
@@ -114,19 +138,17 @@ def scan(
 
 def timers(opened: Opened, at: At) -> Iterator[KeyTimer]:
     """Yield every timer that waits."""
-    manifest = opened.manifest()
-    rows = opened.reader(manifest).timers(opened.batch(at, manifest))
+    manifest, batch = opened.view(at)
+    rows = opened.reader(manifest).timers(batch)
     for scope, key, *rest in _collected(rows, opened, manifest):
         yield KeyTimer(scope, opened.key_reader(manifest, scope)(key), *rest)
 
 
 def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[ChangedValue]:
     """Return each change of a key that is kept, the oldest first."""
-    manifest = opened.manifest()
+    manifest, _ = opened.view(None)
     checkpoint = opened.directory.checkpoint(manifest)
     done = checkpoint.committed()
-    if not done:
-        return []
     # What the oldest batch changed is not known unless it was the first of all.
     first = done[0] if done[0] == 0 else done[0] + 1
     found: list[ChangedValue] = []
@@ -192,10 +214,9 @@ def top(opened: Opened, limit: int, by: str) -> list[KeySize]:
     if by not in ("bytes", "values", "changes"):
         msg = f"by must be 'bytes', 'values' or 'changes', got {by!r}."
         raise ConfigError(msg + "\nFix: by='bytes'.")
-    manifest = opened.manifest()
+    manifest, batch = opened.view(None)
     reader = opened.reader(manifest)
     done = opened.directory.checkpoint(manifest).committed()
-    batch = opened.batch(None, manifest)
     first = done[0] if done[0] == 0 else done[0] + 1
     # Counting changes reads every batch that is kept; the size is in the last one.
     changed = reader.changes(first, batch) if by == "changes" else None

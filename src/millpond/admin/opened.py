@@ -53,8 +53,8 @@ class Opened:
             self._options = {
                 "master": config.master,
                 "spark": config.spark,
-                "config": config.spark_config,
                 **{name: value for name, value in options.items() if value},
+                "config": {**config.spark_config, **(options.get("config") or {})},
             }
         else:
             state_dir = str(target)
@@ -105,8 +105,9 @@ class Opened:
         session = self.session
         send_package(session)
         checkpoint = Checkpoint(folder or self.directory.generation(manifest))
-        with suppress(OSError):  # a folder that was moved and may only be read
-            checkpoint.settle()
+        if not self.directory.is_held():  # who runs has done it, and nobody writes beside him
+            with suppress(OSError, StateError):  # a folder that was moved and may only be read
+                checkpoint.settle()
         return StateReader(session, checkpoint, manifest.layers, manifest.groups)
 
     # --- which state ------------------------------------------------------------------------
@@ -117,6 +118,12 @@ class Opened:
             msg = f"there is no state of group {self.directory.group!r} in {self._state_dir}."
             raise StateError(msg + "\nFix: is it the right folder, and has the application run?")
         return manifest
+
+    def view(self, at: At) -> tuple[Manifest, int]:
+        """Return the batch that is meant, and the manifest as it was behind it."""
+        manifest = self.manifest()
+        batch = self.batch(at, manifest)
+        return manifest.at(batch), batch
 
     def batch(self, at: At, manifest: Manifest) -> int:
         """Return the batch that is meant."""

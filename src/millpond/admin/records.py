@@ -18,7 +18,6 @@ from millpond.connectors.headers import decode_headers
 from millpond.connectors.sources import SparkSource
 from millpond.connectors.topic import Topic
 from millpond.directory import Manifest
-from millpond.errors import MillpondError
 from millpond.plan.plan import make_plan
 from millpond.record import Record
 from millpond.runtime.batch import EDGE, family_of, read_payload
@@ -52,7 +51,7 @@ class Recall:
         if number not in self._found:
             try:
                 self._found[number] = list(self._read(number))
-            except (MillpondError, OSError) as error:
+            except Exception as error:  # what cannot be read again is not known, whatever it is
                 logger.debug("the records of batch %d are not known: %s", number, error)
                 self._found[number] = []
         return self._found[number]
@@ -119,4 +118,4 @@ class Recall:
             app.broker.connect()
             app.broker.prepare(source)
             return app.broker.reader(source)
-        return source.reader(self._opened.directory.sources.path)
+        return source.reader(self._opened.directory.spool(app.config.topics_dir))

@@ -196,7 +196,7 @@ def _lifts(graph: Graph, stages: tuple[Stage, ...]) -> dict[str, dict[str, Lifts
             raise PlanError(msg + "\nFix: keep the older migrations; old keys pass through them.")
         for stage, store in places:
             if any(step.store == store and step.settings for step in stage.steps):
-                msg = f"{name!r} is kept by a window or an aggregation, in a form of its own."
+                msg = f"{name!r} is kept in a form of its own, not as values that a function set."
                 raise PlanError(msg + "\nFix: migrations are for state that functions set.")
             found.setdefault(stage.scope, {})[store] = lifts
     return found

@@ -58,6 +58,7 @@ class Query:
     ) -> None:
         self._handle = handle
         self._is_enough = is_enough
+        self._checkpoint = checkpoint
         self._error: BaseException | None = None
         self._stopping = threading.Event()
         self._has_looked = False
@@ -125,13 +126,13 @@ class Query:
                 raise self._error
             if not _is_spark_error(self._error) and not isinstance(self._error, OSError):
                 raise self._error
-            raise _engine_error(self._error) from self._error
+            raise _engine_error(self._error, self._checkpoint) from self._error
         try:
             failure = self._query.exception()
         except Exception as error:
             failure = error
         if failure is not None and _StoppedError.__name__ not in str(failure):
-            raise _engine_error(failure)
+            raise _engine_error(failure, self._checkpoint)
 
     def stop(self) -> None:
         """End the query now; a batch in progress is not committed."""
@@ -158,7 +159,7 @@ def _file_in(text: str) -> str:
     return "" if found is None else f"It was about {found[1]}."
 
 
-def _engine_error(error: BaseException) -> MillpondError:
+def _engine_error(error: BaseException, checkpoint: str) -> MillpondError:
     """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
     text = said(error)
     ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
@@ -170,7 +171,7 @@ def _engine_error(error: BaseException) -> MillpondError:
             "Fix: make room for it, or make the folder writable, and run again: the batch was not "
             "committed, and the run continues with it."
         )
-    if is_damage(text):
+    if is_damage(text, checkpoint):
         return DamagedStateError(
             f"Spark cannot load the state: {shortened(text)}\n"
             "Fix: millpond state verify APP.py says what is damaged, millpond state repair APP.py "

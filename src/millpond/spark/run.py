@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -24,6 +23,7 @@ from millpond.checkpoint import Batch
 from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
+    FileReader,
     FileSource,
     ListSource,
     RateSource,
@@ -31,8 +31,8 @@ from millpond.connectors.sources import (
     Spool,
 )
 from millpond.connectors.topic import Topic, make_topic
-from millpond.directory import Journal, StateDirectory
-from millpond.errors import EngineError, GroupInUseError, MillpondError, SimulatedCrash
+from millpond.directory import Journal, Manifest, StateDirectory
+from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
@@ -93,7 +93,7 @@ class Limits:
     metadata: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Backfill:
     """How a run over history differs from any other."""
 
@@ -103,6 +103,10 @@ class Backfill:
     """Up to where topics are read; those that are not named, up to where they end now."""
     outputs: bool = False
     """Whether what comes out is written."""
+    begun: dict[str, Any] = field(default_factory=dict)
+    """What the manifest says of it until it has ended."""
+    read: int = 0
+    """Records that were read."""
 
 
 class SparkRun:
@@ -143,7 +147,7 @@ class SparkRun:
         send_users_modules(step.call_site.path for step in self._program.graph.steps)
         sent = [config.on_processing_error, self._program.codec, self._plan.lifts]
         check_functions(self._plan.children, sent)
-        self._directory.check(self._plan)
+        self._check(self._directory.check(self._plan))
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
             session = open_session(
@@ -163,11 +167,20 @@ class SparkRun:
 
     # --- before -----------------------------------------------------------------------------
 
+    def _check(self, manifest: Manifest | None) -> None:
+        """Let no live run begin while a backfill has not ended."""
+        if manifest is not None and manifest.backfill and self._backfill is None:
+            group = self._program.config.consumer_group
+            msg = f"a backfill of group {group!r} was begun and has not ended."
+            fix = "app.backfill(...) goes on with it; app.clear_state(True) starts over."
+            raise StateError(f"{msg}\nFix: {fix}")
+
     def _prepare(self, session: SparkSession) -> None:
         """Let the state directory admit the program, and make ready what a batch needs."""
         cores = session.sparkContext.defaultParallelism
         asked = self._program.config.spark_config.get("spark.sql.shuffle.partitions", cores)
         self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, int(asked))
+        self._manifest.backfill = {} if self._backfill is None else self._backfill.begun
         session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
         send_package(session)
         self._prepare_sources()
@@ -230,7 +243,7 @@ class SparkRun:
         self._keeper.is_sure = self._keeper.is_sure or not seq
 
     def _prepare_sources(self) -> None:
-        spool = self._spool_folder()
+        spool = self._directory.spool(self._program.config.topics_dir)
         self._readers: dict[str, Any] = {}
         self._spools: dict[str, Spool] = {}
         for name, settings in self._program.graph.sources.items():
@@ -241,6 +254,7 @@ class SparkRun:
                 self._readers[name] = settings.reader(spool)
             elif isinstance(settings, RateSource | FileSource):
                 self._readers[name] = settings.reader(spool)
+        self._check_lists(spool)
         self._feeder = threading.Thread(target=self._feed, name="millpond-feed", daemon=True)
         self._feeder.start()
         # A first piece of a list is ready when the query looks; a drain wants all of it.
@@ -249,18 +263,24 @@ class SparkRun:
             if fed.is_done and 0 < fed.taken <= self._position(name):
                 logger.info("source %s: earlier runs have read all its %d items", name, fed.taken)
 
-    def _spool_folder(self) -> str:
-        """Return where lists are written for workers, which read files of their machine only."""
-        if self._directory.folder.is_local:
-            return self._directory.sources.path
-        config = self._program.config
-        return str(Path(config.topics_dir).absolute() / ".sources" / config.consumer_group)
+    def _check_lists(self, spool: str) -> None:
+        """Refuse to count files anew: another order would give other records."""
+        for name, offsets in self._directory.committed_offsets(self._manifest).items():
+            reader, read = self._readers.get(name), offsets.get("files", 0)
+            if isinstance(reader, FileReader | HistoryReader) and reader.known()["files"] < read:
+                msg = (
+                    f"{read} files of source {name!r} were read, and the list of them in {spool} "
+                    "is gone.\nFix: put it back from where the application ran before, or start "
+                    "over: app.clear_state(reset_offsets=True)."
+                )
+                raise StateError(msg)
 
     def _topic_reader(self, topic: Topic) -> Any:
         broker, known = self._program.broker, self._manifest.topic_ids
         known[topic.name] = broker.prepare(topic, known.get(topic.name))
         if self._backfill is not None and topic.name in self._backfill.files:
-            files = self._backfill.files[topic.name].reader(self._spool_folder())
+            spool = self._directory.spool(self._program.config.topics_dir)
+            files = self._backfill.files[topic.name].reader(spool)
             return HistoryReader(files, topic)
         return broker.reader(topic)
 
@@ -327,13 +347,7 @@ class SparkRun:
 
     def _handle(self, rows: Iterable[Row], batch_id: int) -> None:
         began = time.monotonic()
-        if self._hold.lost_to:
-            msg = (
-                f"this group was taken over by {self._hold.lost_to}: nobody had heard of this run."
-            )
-            raise GroupInUseError(
-                msg + "\nFix: stop one of the two; nothing of the batch was done."
-            )
+        self._hold.check()
         self._batch = self._planned(batch_id)
         gathered = gather(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
@@ -341,6 +355,7 @@ class SparkRun:
         self._note_plan(number)
         is_quiet = self._backfill is not None and not self._backfill.outputs
         if number > self._delivered and not is_quiet:
+            self._hold.check()
             self._delivery.deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())
@@ -349,6 +364,8 @@ class SparkRun:
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
+        if self._backfill is not None:
+            self._backfill.read += gathered.report.read
         self._meter.batch(gathered.report)
 
     def _planned(self, batch_id: int) -> Batch:

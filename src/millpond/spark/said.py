@@ -8,10 +8,16 @@ __all__ = ["disk_trouble", "is_damage", "said", "shortened"]
 
 # What Spark says when files of a checkpoint are torn, changed or gone.
 _DAMAGE = re.compile(
-    r"CANNOT_LOAD_STATE_STORE|CHECKSUM_VERIFICATION|ChecksumException|Checksum error|Corruption:"
-    r"|STATE_STORE_\w*(CORRUPT|INVALID|FAIL|MISS)|FileNotFoundException|RocksDBException"
-    r"|ZipException|CheckpointException|log file is corrupt|Incomplete log file|malformed"
-    r"|file does not exist|Unsupported log version|INVALID_(LOG|CHANGE_LOG)",
+    r"CANNOT_LOAD_STATE_STORE|CHECKSUM_VERIFICATION|Corruption:|RocksDBException"
+    r"|STATE_STORE_\w*(CORRUPT|INVALID|FAIL|MISS)|CheckpointException|log file is corrupt"
+    r"|Incomplete log file|Unsupported log version|INVALID_(LOG|CHANGE_LOG)",
+    re.IGNORECASE,
+)
+
+# What is said of any file; it is damage where the file is one of the checkpoint.
+_OF_A_FILE = re.compile(
+    r"FileNotFoundException|ChecksumException|Checksum error|ZipException|malformed"
+    r"|file does not exist|NoSuchFile",
     re.IGNORECASE,
 )
 
@@ -30,9 +36,11 @@ def said(error: BaseException) -> str:
     return "\n".join(lines).replace(" SQLSTATE: 38000", "").strip()
 
 
-def is_damage(text: str) -> bool:
-    """Tell whether it is about files that are not as they were written."""
-    return _DAMAGE.search(text) is not None
+def is_damage(text: str, folder: str) -> bool:
+    """Tell whether it is about files of a checkpoint that are not as they were written."""
+    if _DAMAGE.search(text) is not None:
+        return True
+    return folder in text and _OF_A_FILE.search(text) is not None
 
 
 def disk_trouble(text: str) -> str | None:
@@ -43,5 +51,6 @@ def disk_trouble(text: str) -> str | None:
 
 def shortened(text: str) -> str:
     """Return the lines that say what is wrong with which file."""
-    telling = [line.strip() for line in text.splitlines() if is_damage(line) or "/" in line]
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if _DAMAGE.search(line) or "/" in line]
     return " / ".join(dict.fromkeys(telling))[:1500] or text[:1500]

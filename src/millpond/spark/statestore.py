@@ -23,6 +23,8 @@ from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import key_to_text
 from millpond.errors import DamagedStateError, EngineError, StateError
 from millpond.spark.said import is_damage, said, shortened
+from millpond.state.codec import Codec
+from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
@@ -73,12 +75,25 @@ class StateReader:
             whole = whole.unionAll(frame)
         return whole
 
-    def group(self, scope: str, group: int, batch: int) -> MemoryStore:
-        """Return the blobs of one key group."""
-        asked = self.blobs(batch).where((F.col("scope") == scope) & (F.col("grp") == group))
+    def group(self, scope: str, group: int, batch: int, layer: int | None = None) -> MemoryStore:
+        """Return the blobs of one key group; only one layer is read where it is known which."""
+        blobs = self.blobs(batch)
+        if layer is not None:  # Spark counts its operators from the last one on
+            blobs = blobs_at(self.session, self.checkpoint, self._layers - layer, batch)
+        asked = blobs.where((F.col("scope") == scope) & (F.col("grp") == group))
         with telling(self.checkpoint):
             found = asked.select("id", "blob").collect()
         return MemoryStore({bytes(i): bytes(blob) for i, blob in found})
+
+    def tables(self, scope: str, name: str, batch: int) -> list[bytes]:
+        """Return the tables that key groups keep under a name, as they were written."""
+        of_name = F.col("id") == F.lit(bytearray(table_id(name)))
+        asked = self.blobs(batch).where(of_name & (F.col("scope") == scope)).orderBy("grp")
+        with telling(self.checkpoint):
+            found = asked.select("blob").collect()
+        stores = [MemoryStore({table_id(name): bytes(blob)}) for (blob,) in found]
+        tables = (Pages(store, Codec(), self._groups).table(name) for store in stores)
+        return [table for table in tables if table is not None]
 
     def heads(self, batch: int) -> list[tuple[str, int, bytes]]:
         """Return the head of every key group: scope, group, blob."""
@@ -233,7 +248,7 @@ def telling(checkpoint: Checkpoint) -> Iterator[None]:
 def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
     """Return what Spark said about a checkpoint as an error of ours."""
     text = said(error)
-    if is_damage(text) or "STDS_" in text:
+    if is_damage(text, checkpoint.folder.path) or "STDS_" in text:
         msg = (
             f"the state in {checkpoint.folder} cannot be read: {shortened(text)}\n"
             "Fix: millpond state verify says what is damaged, millpond state repair mends it."

@@ -10,10 +10,18 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from millpond.errors import StateError
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
-from millpond.state.view import KeyScope, name_bytes, store_of, stored_name, stored_value
+from millpond.state.view import (
+    KeyScope,
+    name_bytes,
+    store_of,
+    stored_name,
+    stored_value,
+    version_name,
+)
 
 __all__ = ["Edit", "apply_edits", "decode_edits", "encode_edits"]
 
@@ -32,6 +40,8 @@ class Edit(NamedTuple):
     value: bytes | None = None
     new_store: str | None = None
     """What a renamed store is called, for every key of the group."""
+    version: int = 1
+    """Of which version a value is that is set; see `migrate`."""
 
 
 _decode = msgspec.msgpack.Decoder(list[Edit]).decode
@@ -65,7 +75,7 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     view.bind(edit.key)
     if edit.what == "set":
         assert edit.store is not None and edit.name is not None and edit.value is not None
-        return _set(view, edit.store, edit.name, edit.value)
+        return _set(view, edit.store, edit.name, edit.value, edit.version)
     entry = view.place.entry or {}
     if edit.name is not None and edit.store is not None:
         names = [stored_name(edit.store, edit.name)]
@@ -74,13 +84,29 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     gone = [name for name in names if name in entry]
     for name in gone:
         view.drop(name)
+    if edit.store is not None and not _names(view, edit.store):
+        view.drop(version_name(edit.store))
     return sum(store_of(name) is not None for name in gone)
 
 
-def _set(view: KeyScope, store: str, name: bytes, value: bytes) -> int:
-    place = stored_name(store, name)
-    before = (view.place.entry or {}).get(place)
+def _names(view: KeyScope, store: str) -> list[str | bytes]:
+    return [name for name in view.place.entry or {} if store_of(name) == store]
+
+
+def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) -> int:
+    place, mark = stored_name(store, name), version_name(store)
+    entry = view.place.entry or {}
+    before, was = entry.get(place), entry.get(mark, 1)
+    if was != version and _names(view, store):
+        msg = (
+            f"a key has values of version {was} in {store!r}, which the program has not lifted to "
+            f"{version} yet; nothing was changed.\nFix: let the application run until it has had "
+            "a record of the key, or delete what the key has in the store first."
+        )
+        raise StateError(msg)
     view.replace(place, stored_value(value))
+    if version != 1:
+        view.put(mark, version)
     assert view.place.entry is not None
     return int(view.place.entry[place] != before)
 
@@ -88,8 +114,12 @@ def _set(view: KeyScope, store: str, name: bytes, value: bytes) -> int:
 def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
     view.bind(key)
     entry = view.place.entry or {}
+    version = entry.get(version_name(old))
     moved = {name: value for name, value in entry.items() if store_of(name) == old}
     for name, value in moved.items():
         view.drop(name)
         view.put(stored_name(new, name_bytes(name)), value)
+    if version is not None:
+        view.drop(version_name(old))
+        view.put(version_name(new), version)
     return len(moved)

@@ -71,6 +71,11 @@ class Page:
         self.large_before = set(_references(entries)) if has_large else set()
 
 
+def table_id(name: str) -> bytes:
+    """Return the id of the blob that is the table of a name."""
+    return b"u" + name.encode()
+
+
 class Pages:
     """All the pages of one key group, loaded when touched, written by `flush`."""
 
@@ -135,12 +140,12 @@ class Pages:
 
     def table(self, name: str) -> bytes | None:
         """Return the table of a name, as it was written."""
-        blob = self._store.get(b"u" + name.encode())
+        blob = self._store.get(table_id(name))
         return None if blob is None else blob[1:]
 
     def put_table(self, name: str, table: bytes) -> None:
         """Keep a table under a name."""
-        self._store.put(b"u" + name.encode(), _VERSION + table)
+        self._store.put(table_id(name), _VERSION + table)
 
     def flush(self, clocks: dict[str, int] | None = None) -> None:
         """Write every changed page, growing the group where it has become too full."""

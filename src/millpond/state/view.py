@@ -604,7 +604,10 @@ def stored_name(store: str, name: bytes) -> str | bytes:
 def stored_value(value: bytes) -> Any:
     """Return how an entry keeps a value, from the codec's form of it."""
     plain = _unpack(value)
-    is_atom = plain is None or type(plain) in (bool, int, float, str, bytes)
+    if type(plain) is int:
+        is_atom = _INT_MIN <= plain <= _INT_MAX
+    else:
+        is_atom = plain is None or type(plain) in (bool, float, str, bytes)
     return plain if is_atom else Ext(CONTAINER, value)
 
 

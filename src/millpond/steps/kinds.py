@@ -30,11 +30,15 @@ __all__ = [
     "Read",
     "SourceInfo",
     "Step",
+    "TABLE",
     "UpdateState",
     "Watermark",
     "Window",
     "Write",
 ]
+
+TABLE = "a table"
+"""The settings of a step whose state is a table of each key group."""
 
 MapKind = Literal["apply", "expand", "update", "filter", "timestamp", "headers"]
 
@@ -339,6 +343,10 @@ class UpdateState(Step):
     @property
     def store(self) -> str:
         return self.name
+
+    @property
+    def settings(self) -> str:
+        return TABLE
 
     @property
     def uses_metadata(self) -> bool:

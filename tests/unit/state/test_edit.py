@@ -1,9 +1,12 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.errors import StateError
 from millpond.state.codec import Codec
 from millpond.state.edit import Edit, apply_edits, decode_edits, encode_edits
 from millpond.state.layout import Pages
+from millpond.state.migrate import MigratingState
 from millpond.state.rows import changes, group_rows, group_timers, key_items
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
@@ -149,3 +152,60 @@ def test_the_changes_of_batches_lead_from_one_state_to_the_next_whatever_the_pag
         for place, change in mine.items():
             assert (change.before and decode(change.before)) == old.get(place)
             assert (change.after and decode(change.after)) == new.get(place)
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+def lifted(store, key):
+    """What a program of version 2 sees, whose values are ten times those of version 1."""
+    view = KeyScope(codec, undo=False)
+    view.open(Pages(store, codec, GROUPS))
+    view.bind(key)
+    state = MigratingState(view, "s", {1: lambda values: {n: v * 10 for n, v in values.items()}})
+    return {name: state.get(name) for name in list(state.keys())}
+
+
+def touched(store, key):
+    """Let a program of version 2 lift a key."""
+    pages = Pages(store, codec, GROUPS)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    view.bind(key)
+    MigratingState(view, "s", {1: lambda values: {n: v * 10 for n, v in values.items()}}).get("x")
+    pages.flush()
+
+
+def test_a_value_that_is_set_is_of_the_version_of_its_store():
+    store = filled({})
+
+    apply_edits(store, [Edit("set", b"a", "s", encode("x"), encode(4), version=2)], GROUPS)
+
+    assert lifted(store, b"a") == {"x": 4}
+
+
+def test_a_store_that_is_renamed_keeps_its_versions():
+    store = filled({(b"a", "old", "x"): 5, (b"b", "old", "x"): 6})
+    apply_edits(store, [Edit("rename", None, "old", new_store="s")], GROUPS)
+    touched(store, b"a")
+
+    apply_edits(store, [Edit("rename", None, "s", new_store="t")], GROUPS)
+    apply_edits(store, [Edit("rename", None, "t", new_store="s")], GROUPS)
+
+    assert lifted(store, b"a") == {"x": 50}
+    assert lifted(store, b"b") == {"x": 60}
+
+
+def test_values_of_two_versions_are_not_mixed():
+    store = filled({(b"a", "s", "x"): 5})
+    edit = Edit("set", b"a", "s", encode("y"), encode(4), version=2)
+
+    with pytest.raises(StateError, match=r"version 1(.|\n)*Fix:"):
+        apply_edits(store, [edit], GROUPS)
+
+    apply_edits(store, [Edit("delete", b"a", "s"), edit], GROUPS)
+    assert lifted(store, b"a") == {"y": 4}
+    apply_edits(store, [Edit("delete", b"a", "s", encode("y"))], GROUPS)
+    assert contents_of(store) == {}
+    write(store, {(b"a", "s", "x"): 5})
+    assert lifted(store, b"a") == {"x": 50}
