@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from ledger import PAYMENTS, payments, produce
 
 import millpond as mp
 
@@ -21,3 +24,23 @@ def make_app(spark, tmp_path):
         return mp.Application(**{**defaults, **options})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def saved(spark, tmp_path_factory):
+    """Ten batches of ten payments, run once for all tests."""
+    folder = tmp_path_factory.mktemp("saved")
+    places = {"state_dir": folder / "state", "topics_dir": folder / "topics", "loglevel": None}
+    options = {"auto_offset_reset": "earliest", "spark": spark, **places}
+    app = payments(lambda group, **more: mp.Application(consumer_group=group, **options, **more))
+    produce(app, PAYMENTS)
+    app.run(drain=True)
+    return folder
+
+
+@pytest.fixture
+def app(saved, make_app, tmp_path):
+    """A copy of that, in a folder of its own."""
+    for name in ("state", "topics"):
+        shutil.copytree(saved / name, tmp_path / name)
+    return payments(make_app)

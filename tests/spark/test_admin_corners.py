@@ -1,0 +1,245 @@
+"""State that is changed by hand, and what else may happen to it at the same time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
+from ledger import PAYMENTS, USERS, outputs, payments, produce, total_of
+from typer.testing import CliRunner
+
+import millpond as mp
+from millpond import admin
+from millpond.cli import command
+from millpond.errors import ConfigError, StateError, StepError
+
+pytestmark = pytest.mark.spark
+
+
+# --- what is said of state belongs to a batch -----------------------------------------------
+
+
+def totals(make_app, source="payments", lift=None, **options):
+    """Totals by user, from a topic of any name."""
+    app = make_app("payments", max_records_per_batch=10, **options)
+    topic = app.topic(source, key_deserializer="str", max_future=None)
+    app.dataframe(topic).update(add_one, stateful=True)
+    if lift is not None:
+        app.migration(f"{source}/default", from_version=1)(lift)
+    return app
+
+
+def add_one(value, state):
+    state.set("total", state.get("total", 0) + value["amount"])
+
+
+def ten_times(values):
+    return {name: value * 10 for name, value in values.items()}
+
+
+def test_a_rename_is_taken_back_with_the_batch_it_was(make_app):
+    app = totals(make_app)
+    produce(app, PAYMENTS[:50])
+    app.run(drain=True)
+    with admin.open(app) as state:
+        state.rename("payments", "orders")
+    with admin.open(totals(make_app, "orders")) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:50])
+        assert state.get("user-3", at=4)["total"] == total_of("user-3", PAYMENTS[:50])
+        state.rewind(3)
+        assert state.info().stores == ["payments/default"]
+
+    with pytest.raises(StateError, match=r"renamed(.|\n)*Fix:"):
+        totals(make_app, "orders").run(drain=True)
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:50])
+
+
+def test_a_program_that_never_committed_a_batch_says_nothing_of_the_state(make_app):
+    app, newer = totals(make_app), totals(make_app, lift=ten_times)
+    produce(app, PAYMENTS[:20])
+    app.run(drain=True)
+
+    newer.run(drain=True)  # there is nothing to read
+    assert [verdict.says for verdict in app.check()] == ["reuse"]
+    produce(app, PAYMENTS[20:30])
+    newer.run(drain=True)
+    assert [verdict.says for verdict in app.check()] == ["refuse"]
+    with admin.open(app) as state:
+        state.rewind(1)
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:30])
+
+
+def test_values_that_are_set_and_renamed_are_of_the_version_of_their_store(make_app, tmp_path):
+    app = totals(make_app, lift=ten_times)
+    produce(app, [("a", {"amount": 5}, 1_000_000)])
+    app.run(drain=True)
+    with admin.open(app) as state:
+        state.set("b", {"total": 7})
+        state.export(tmp_path / "state.jsonl")
+        state.delete("a")
+        state.import_file(tmp_path / "state.jsonl")
+        state.rename("payments/default", "payments/sums")
+        state.rename("payments/sums", "payments/default")
+    produce(app, [("a", {"amount": 1}, 1_000_001), ("b", {"amount": 1}, 1_000_002)])
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert (state.get("a"), state.get("b")) == ({"total": 6}, {"total": 8})
+
+
+def test_a_program_without_state_does_not_take_it_from_another(make_app):
+    app = totals(make_app)
+    produce(app, PAYMENTS[:10])
+    app.run(drain=True)
+    stateless = make_app("payments")
+    stateless.dataframe(stateless.topic("payments", key_deserializer="str")).apply(len)
+
+    assert [verdict.says for verdict in stateless.check()] == ["refuse"]
+    with pytest.raises(StateError, match=r"change\(s\) of key(.|\n)*Fix:"):
+        stateless.run(drain=True)
+    app.run(drain=True)
+
+
+# --- what is cut short ----------------------------------------------------------------------
+
+
+def archived(tmp_path, count):
+    folder = tmp_path / "archive"
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        lines = [
+            json.dumps({**value, "user": key, "at": time})
+            for key, value, time in PAYMENTS[20 * number : 20 * (number + 1)]
+        ]
+        (folder / f"day-{number}.jsonl").write_text("\n".join(lines))
+    return mp.FileSource(folder, key="user", timestamp="at", name="archive")
+
+
+def test_a_backfill_that_was_cut_short_goes_on(make_app, tmp_path):
+    def add_unless_told(value, state):
+        if value["amount"] == 45 and (tmp_path / "fails").exists():
+            raise RuntimeError("no")
+        add_one(value, state)
+
+    app = make_app("payments", max_records_per_batch=10)
+    topic = app.topic("payments", key_deserializer="str", max_future=None)
+    app.dataframe(topic).update(add_unless_told, stateful=True)
+    produce(app, PAYMENTS[60:])
+    archive = archived(tmp_path, 3)
+    (tmp_path / "fails").touch()
+    with pytest.raises(StepError):
+        app.backfill({"payments": archive})
+    with pytest.raises(StateError, match=r"has not ended(.|\n)*Fix:"):
+        app.run(drain=True)
+    (tmp_path / "fails").unlink()
+
+    app.backfill({"payments": archive})
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS)
+        assert state.history("user-3")[-1].after == total_of("user-3", PAYMENTS)
+        with pytest.raises(StateError, match=r"of a backfill(.|\n)*Fix:"):
+            state.rewind(0)
+
+
+def test_every_way_out_of_a_lost_manifest_works(app, tmp_path):
+    folder = tmp_path / "state" / "payments"
+    with admin.open(app) as state:
+        state.backup(tmp_path / "backup")
+    for file in [*folder.glob("manifest*.json"), *folder.glob("journal*.json")]:
+        file.unlink()
+    with pytest.raises(StateError, match=r"repair"):
+        app.run(drain=True)
+    with admin.open(app) as state:
+        with pytest.raises(StateError, match=r"restore"):
+            state.repair()
+        state.restore(tmp_path / "backup")
+        assert state.get("user-3", store="payments")["total"] == total_of("user-3", PAYMENTS)
+    for file in [*folder.glob("manifest*.json"), *folder.glob("journal*.json")]:
+        file.unlink()
+    with pytest.raises(StateError, match=r"clear_state\(True\)"):
+        app.clear_state()
+    app.clear_state(reset_offsets=True)
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.get("user-3", store="payments")["total"] == total_of("user-3", PAYMENTS)
+
+
+def test_a_backup_that_is_run_writes_what_is_its_own(app, make_app, tmp_path):
+    with admin.open(app) as state:
+        state.backup(tmp_path / "backup")
+    more = [("user-3", {"amount": n, "kind": "odd"}, 1_200_000 + n) for n in range(3)]
+    produce(app, more)
+    app.run(drain=True)
+    assert len(outputs(app)) == 103
+
+    copy = payments(make_app, state_dir=tmp_path / "backup")
+    copy.run(drain=True)
+
+    assert len(outputs(app)) == 106
+    with admin.open(copy) as state:
+        assert state.get("user-3", store="payments")["total"] == total_of("user-3", PAYMENTS + more)
+
+
+def test_a_generation_that_is_gone_is_no_new_group(app, tmp_path):
+    shutil.rmtree(tmp_path / "state" / "payments" / "generations")
+
+    with pytest.raises(StateError, match=r"its batches are gone(.|\n)*repair"):
+        app.run(drain=True)
+    with admin.open(app) as state:
+        state.repair()
+    written = outputs(app)
+    app.run(drain=True)
+
+    assert outputs(app) == written
+    with admin.open(app) as state:
+        assert state.get("user-3", store="payments")["total"] == total_of("user-3", PAYMENTS)
+
+
+def test_the_command_finds_the_key_that_is_there(make_app, tmp_path):
+    app = make_app("numbers")
+    frame = app.dataframe(app.topic("payments", key_deserializer="str")).group_by("amount")
+    frame.update(add_one, stateful=True)
+    produce(app, PAYMENTS[:5])
+    app.run(drain=True)
+    place = [str(tmp_path / "state"), "--group", "numbers"]
+
+    for words in (["set", *place[:1], "4", "total=9"], ["delete", *place[:1], "3"]):
+        result = CliRunner().invoke(command, ["state", *words, *place[1:]])
+        assert result.output.startswith("1 value(s)"), result
+
+    with admin.open(app) as state:
+        assert state.get(4) == {"total": 9}
+        assert state.get(3) == {}
+
+
+def test_a_table_of_update_state_is_a_table(make_app, tmp_path):
+    def latest(batch, state):
+        new = batch.select(["_key", "amount"]).group_by("_key").aggregate([("amount", "max")])
+        return new if not state.num_rows else pa.concat_tables([state, new])
+
+    app = make_app("tables")
+    app.dataframe(app.topic("payments", key_deserializer="str")).update_state(latest, "seen")
+    produce(app, PAYMENTS[:20])
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.info().stores == ["payments/seen"]
+        rows = state.to_arrow("payments/seen").to_pylist()
+        assert sorted(row["_key"] for row in rows) == USERS
+        assert max(row["amount_max"] for row in rows) == 19
+        assert state.sql("select max(amount_max) from state").collect()[0][0] == 19
+        assert state.export(tmp_path / "seen.parquet") == 7
+        with pytest.raises(ConfigError, match=r"table(.|\n)*Fix: to_arrow"):
+            state.get("user-3")
+        with pytest.raises(ConfigError, match=r"Fix: to_arrow"):
+            list(state.scan(store="payments/seen"))
