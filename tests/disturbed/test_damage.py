@@ -1,7 +1,7 @@
 """Files of a checkpoint are cut, changed and deleted, one at a time and two at a time.
 
-The next start runs right, or stops with an error that names the command that mends it; after
-that command, state and outputs are those of a run that nothing happened to.
+The next start runs right, or stops with an error that names the file and the command that mends
+it; after that command, state and outputs are those of a run that nothing happened to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ BATCHES, RECORDS = 14, 10
 
 def add(value, state):
     state.set("total", state.get("total", 0) + value)
+    state.set("last", value, ttl=30)
+    state.set_timer("quiet", after=3)
     return state.get("total")
+
+
+def went_quiet(key, state, timer):
+    return f"{key} was quiet at {timer.at}"
 
 
 def program(folder, spark, **options):
@@ -41,8 +47,11 @@ def program(folder, spark, **options):
         loglevel=None,
         **options,
     )
-    totals = app.dataframe(app.topic("in", key_deserializer="str")).apply(add, stateful=True)
-    totals.to_topic(app.topic("out"))
+    topic = app.topic("in", key_deserializer="str", max_future=None)
+    frame = app.dataframe(topic).watermark(0)
+    frame.apply(add, stateful=True, on_timer=went_quiet).to_topic(app.topic("out"))
+    thirds = frame.group_by(lambda value: value % 3, name="third")
+    thirds.tumbling_window(40).agg(n=mp.Count()).final().to_topic(app.topic("windows"))
     return app
 
 
@@ -54,9 +63,10 @@ def produce(app, first, last):
 
 def result(app):
     with app.get_consumer() as consumer:
-        written = [(r.key, r.value) for r in consumer.read("out")]
+        written = [(r.key, r.value) for name in ("out", "windows") for r in consumer.read(name)]
     with admin.open(app) as state:
-        kept = {item.key: item.value for item in state.scan()}
+        kept = {(str(i.key), i.store, str(i.name)): i.value for i in state.scan()}
+        kept |= {(str(t.key), t.name): t.at for t in state.timers()}
     return written, kept
 
 
@@ -160,6 +170,7 @@ def test_damage_is_told_of_and_mended(case, saved, damaged):
         app.run(drain=True)
     except DamagedStateError as error:
         assert "millpond state repair" in str(error)
+        assert str(app.config.state_dir) in str(error)  # and which file, as far as Spark knows it
         assert "\tat " not in str(error)
         with admin.open(app) as state:
             state.repair()
