@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -219,11 +220,12 @@ def export(
     at: At = None,
     format: Annotated[str | None, typer.Option(help="parquet, csv or json.")] = None,
     group: Group = None,
+    as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Write all values to a file."""
     count = _open(target, group, config).export(path, store, at, format)
-    typer.echo(f"{count:,} values written to {path}.")
+    _done(f"{count:,} values written to {path}.", as_json, values=count, path=path)
 
 
 @state.command()
@@ -240,20 +242,25 @@ def verify(
 ) -> None:
     """Read every file of the state and say what is damaged."""
     found = _open(target, group, config).verify()
-    if as_json or found.problems:
+    text = f"{found.files:,} files, {found.bytes:,} bytes, {found.values:,} values"
+    if as_json:
+        _done(text, as_json, **asdict(found))
+    elif found.problems:
         _show([{"file": p.file, "problem": p.what} for p in found.problems], as_json)
+    else:
+        typer.echo(f"{text}: whole, as of batch {found.batch}.")
     if found.problems:
         typer.echo("Fix: millpond state repair", err=True)
         raise typer.Exit(1)
-    if not as_json:
-        text = f"{found.files:,} files, {found.bytes:,} bytes, {found.values:,} values"
-        typer.echo(f"{text}: whole, as of batch {found.batch}.")
 
 
 @state.command()
-def repair(target: Target, group: Group = None, config: Config = None) -> None:
+def repair(
+    target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
     """Go back to the last batch that is whole; say what will be done again."""
-    typer.echo(f"{_open(target, group, config).repair()}.")
+    done = _open(target, group, config).repair()
+    _done(f"{done}.", as_json, **asdict(done))
 
 
 # --- changing -------------------------------------------------------------------------------
@@ -268,14 +275,15 @@ def rewind(
     ] = "keep",
     yes: Yes = False,
     group: Group = None,
+    as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Take state and input back to a batch; the next run goes on from there."""
     opened = _open(target, group, config)
     meant = opened.rewind(to, outputs, dry_run=True)
-    _confirm(f"{meant}.", yes)
+    _confirm(f"{meant}.", yes, as_json)
     opened.rewind(meant.batch, outputs)
-    typer.echo(f"Rewound to batch {meant.batch}.")
+    _done(f"Rewound to batch {meant.batch}.", as_json, **asdict(meant))
 
 
 @state.command()
@@ -284,28 +292,37 @@ def fork(
     new_group: str,
     at: At = None,
     group: Group = None,
+    as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Copy the state to another group, which goes on by itself."""
     batch = _open(target, group, config).fork(new_group, at)
-    typer.echo(f"Group {new_group} goes on from batch {batch}.")
+    _done(f"Group {new_group} goes on from batch {batch}.", as_json, group=new_group, batch=batch)
 
 
 @state.command()
-def backup(target: Target, path: str, group: Group = None, config: Config = None) -> None:
+def backup(
+    target: Target, path: str, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
     """Copy the state to another state directory."""
     batch = _open(target, group, config).backup(path)
-    typer.echo(f"{path} holds the state of batch {batch}.")
+    _done(f"{path} holds the state of batch {batch}.", as_json, path=path, batch=batch)
 
 
 @state.command()
 def restore(
-    target: Target, path: str, yes: Yes = False, group: Group = None, config: Config = None
+    target: Target,
+    path: str,
+    yes: Yes = False,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Replace the state with that of a backup."""
-    _confirm("The state is replaced; records behind the backup give their outputs again.", yes)
+    text = "The state is replaced; records behind the backup give their outputs again."
+    _confirm(text, yes, as_json)
     batch = _open(target, group, config).restore(path)
-    typer.echo(f"The state is that of batch {batch} of the backup.")
+    _done(f"The state is that of batch {batch} of the backup.", as_json, path=path, batch=batch)
 
 
 @state.command("set")
@@ -315,13 +332,14 @@ def set_values(
     values: Annotated[list[str], typer.Argument(help="NAME=VALUE, the value as JSON or text.")],
     store: Store = None,
     group: Group = None,
+    as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Set values of a key, in a new generation."""
     opened = _open(target, group, config)
     pairs = {name: _value(text) for name, text in map(_pair, values)}
     changed = opened.set(_key(opened, key, store), pairs, store)
-    typer.echo(f"{changed} value(s) changed.")
+    _done(f"{changed} value(s) changed.", as_json, changed=changed)
 
 
 @state.command()
@@ -331,39 +349,59 @@ def delete(
     name: Annotated[str | None, typer.Option(help="Only this name.")] = None,
     store: Store = None,
     group: Group = None,
+    as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Delete a key, or one name of it, in a new generation."""
     opened = _open(target, group, config)
     options = {} if name is None else {"name": name}
     gone = opened.delete(_key(opened, key, store), store=store, **options)
-    typer.echo(f"{gone} value(s) deleted.")
+    _done(f"{gone} value(s) deleted.", as_json, deleted=gone)
 
 
 @state.command("import")
 def import_file(
-    target: Target, path: str, store: Store = None, group: Group = None, config: Config = None
+    target: Target,
+    path: str,
+    store: Store = None,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Set the values of a file, in a new generation."""
     changed = _open(target, group, config).import_file(path, store)
-    typer.echo(f"{changed:,} value(s) changed.")
+    _done(f"{changed:,} value(s) changed.", as_json, changed=changed)
 
 
 @state.command()
-def rename(target: Target, old: str, new: str, group: Group = None, config: Config = None) -> None:
+def rename(
+    target: Target,
+    old: str,
+    new: str,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
     """Move state to another name: a store (a/b) or a whole key scope (a)."""
     moved = _open(target, group, config).rename(old, new)
-    typer.echo(f"{old} is now {new} ({moved:,} written).")
+    _done(f"{old} is now {new} ({moved:,} written).", as_json, old=old, new=new, written=moved)
 
 
 @state.command()
-def rescale(target: Target, partitions: int, group: Group = None, config: Config = None) -> None:
+def rescale(
+    target: Target,
+    partitions: int,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
     """Divide the state into more or fewer parts."""
     done = _open(target, group, config).rescale(partitions)
-    typer.echo(
+    text = (
         f"{done.partitions_before} -> {done.partitions} parts; {done.blobs:,} pages, "
         f"{done.bytes:,} bytes, checksum {done.checksum} before and after."
     )
+    _done(text, as_json, **asdict(done))
 
 
 # --- how things look ------------------------------------------------------------------------
@@ -443,6 +481,11 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
     return {"store": full, **row}
 
 
+def _done(text: str, as_json: bool, **fields: Any) -> None:
+    """Say what was done: a sentence for people, or a JSON object."""
+    typer.echo(json.dumps(fields, default=_cell) if as_json else text)
+
+
 def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
     """Print rows: a table for people, or one JSON object a line."""
     if as_json:
@@ -480,10 +523,11 @@ def _record(record: Record) -> str:
 def _time(time_ms: int | None) -> str | None:
     if time_ms is None:
         return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    # With its offset, so that it can be given back as --at.
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
 
 
-def _confirm(text: str, yes: bool) -> None:
-    typer.echo(text)
+def _confirm(text: str, yes: bool, as_json: bool) -> None:
+    typer.echo(text, err=as_json)
     if not yes:
         typer.confirm("Go on?", abort=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
+import time
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -13,7 +17,7 @@ from typer.testing import CliRunner
 import millpond as mp
 from millpond import admin
 from millpond.cli import command
-from millpond.errors import ConfigError, StateError, StepError
+from millpond.errors import ConfigError, GroupInUseError, StateError, StepError
 
 pytestmark = pytest.mark.spark
 
@@ -21,9 +25,9 @@ pytestmark = pytest.mark.spark
 # --- what is said of state belongs to a batch -----------------------------------------------
 
 
-def totals(make_app, source="payments", lift=None, **options):
+def totals(make_app, source="payments", lift=None, group="payments", **options):
     """Totals by user, from a topic of any name."""
-    app = make_app("payments", max_records_per_batch=10, **options)
+    app = make_app(group, max_records_per_batch=10, **options)
     topic = app.topic(source, key_deserializer="str", max_future=None)
     app.dataframe(topic).update(add_one, stateful=True)
     if lift is not None:
@@ -106,6 +110,102 @@ def test_a_program_without_state_does_not_take_it_from_another(make_app):
     with pytest.raises(StateError, match=r"change\(s\) of key(.|\n)*Fix:"):
         stateless.run(drain=True)
     app.run(drain=True)
+
+
+# --- while it runs --------------------------------------------------------------------------
+
+
+def test_a_running_application_is_read_forked_and_backed_up(make_app, tmp_path):
+    app = totals(make_app)
+    produce(app, PAYMENTS[:10])
+    running = threading.Thread(target=app.run, kwargs={"timeout": 60})
+    running.start()
+    possible = [total_of("user-3", PAYMENTS[:count]) for count in range(len(PAYMENTS) + 1)]
+    seen, last = [], -1
+    try:
+        with admin.open(app) as state:
+            for round in range(5):
+                last = _wait_for_batch(state, last)
+                assert state.info().running
+                seen.append(state.get("user-3")["total"])
+                if round == 2:
+                    state.fork("copy")
+                if round == 3:
+                    state.backup(tmp_path / "backup")
+                with pytest.raises(GroupInUseError):
+                    state.set("user-3", {"total": 0})
+                produce(app, PAYMENTS[10 * (round + 1) : 10 * (round + 2)])
+            _wait_for_batch(state, last)
+    finally:
+        app.stop()
+        running.join(60)
+
+    assert set(seen) <= set(possible) and seen == sorted(seen)
+    copies = totals(make_app, group="copy"), totals(make_app, state_dir=tmp_path / "backup")
+    for program in (app, *copies):
+        program.run(drain=True)
+        with admin.open(program) as state:
+            assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:60])
+            assert state.verify().problems == []
+
+
+def _wait_for_batch(state, last):
+    """Wait until there is a batch behind one, and return the latest."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(StateError):  # before the first batch there is no state
+            found = state.info().last_batch
+            if found is not None and found > last:
+                return found
+        time.sleep(0.05)
+    raise AssertionError("no batch came")
+
+
+def test_many_keys_with_timers_and_expiry_are_divided_anew(make_app):
+    """2 -> 5 -> 1 parts; in each of them timers fire, values expire, and nothing is lost."""
+    count = int(os.environ.get("MILLPOND_KEYS", "5000"))
+
+    def watch(value, state):
+        state.set("n", state.get("n", 0) + 1)
+        state.set("soon", True, ttl=10_000)
+        state.set_timer("quiet", at=value)
+
+    def went_quiet(key, state, timer):
+        return {"key": key, "at": timer.at, "n": state.get("n")}
+
+    app = make_app("many")
+    numbers = {"key_serializer": "int", "key_deserializer": "int"}
+    topic = app.topic("many", max_future=None, **numbers)
+    frame = app.dataframe(topic).watermark(0)
+    frame.apply(watch, stateful=True, on_timer=went_quiet).filter(bool).to_topic(app.topic("rang"))
+
+    def produce_at(moment, keys):
+        with app.get_producer() as producer:
+            for key in keys:
+                # A third of the timers is due in each of the three runs.
+                due = 20_000 * (1 + key % 3)
+                producer.produce("many", key=key, value=due, timestamp=moment)
+
+    def rang():
+        with app.get_consumer() as consumer:
+            return [(r.value["key"], r.value["at"], r.value["n"]) for r in consumer.read("rang")]
+
+    produce_at(1_000, range(count))
+    app.run(drain=True)
+    for run, parts in enumerate((5, 1)):
+        with admin.open(app) as state:
+            waiting = sum(1 for _ in state.timers())
+            assert waiting == count + run - len(rang())
+            assert state.rescale(parts).partitions == parts
+            assert state.info().partitions == parts
+        produce_at(20_001 + 20_000 * run, [-1])  # the time goes on, and nothing else
+        app.run(drain=True)
+
+    with admin.open(app) as state:
+        soon = [item.key for item in state.scan(store="many") if item.name == "soon"]
+    assert soon == [-1]
+    due = [(key, 20_000 * (1 + key % 3), 1) for key in range(count) if key % 3 < 2]
+    assert sorted(rang()) == sorted(due)
 
 
 # --- what is cut short ----------------------------------------------------------------------
@@ -214,8 +314,8 @@ def test_the_command_finds_the_key_that_is_there(make_app, tmp_path):
     place = [str(tmp_path / "state"), "--group", "numbers"]
 
     for words in (["set", *place[:1], "4", "total=9"], ["delete", *place[:1], "3"]):
-        result = CliRunner().invoke(command, ["state", *words, *place[1:]])
-        assert result.output.startswith("1 value(s)"), result
+        result = CliRunner().invoke(command, ["state", *words, *place[1:], "--json"])
+        assert list(json.loads(result.output).values()) == [1], result
 
     with admin.open(app) as state:
         assert state.get(4) == {"total": 9}
