@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit kafka spark soak bench bench-kafka clean
+.PHONY: help setup java demo test lint unit servers spark soak bench bench-kafka clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,8 +27,8 @@ demo: setup java ## Run a stateful pipeline on Spark, with live progress and the
 	$(BIN)/python examples/demo.py
 
 test: lint unit ## Lint, type-check and run all tests
-	@# Most of the time tests against a broker wait, so they run beside the others.
-	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) kafka spark
+	@# Most of the time tests against servers wait, so they run beside the others.
+	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) servers spark
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -38,14 +38,15 @@ lint: setup
 unit: setup ## Tests without a JVM
 	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
 
-kafka: setup java ## Tests against a real Kafka broker
-	$(BIN)/pytest -q --durations=10 -m "kafka and not soak" tests
+servers: setup java ## Tests against a real Kafka broker, S3, HDFS, and with a disk that fails
+	$(BIN)/pytest -q --durations=15 -m "(kafka or spark or cluster) and not soak" \
+		tests/kafka tests/remote tests/disturbed
 
-spark: setup java ## Tests on Spark, without a broker
-	$(BIN)/pytest -q --durations=15 -m "(spark or cluster) and not kafka and not soak" tests
+spark: setup java ## Tests on Spark alone
+	$(BIN)/pytest -q --durations=15 -m "spark and not soak" tests/spark tests/docs
 
 soak: setup java ## Kill programs, executors and a broker 25 times each, damage files 260 times
-	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote/test_cluster.py
+	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

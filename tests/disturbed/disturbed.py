@@ -25,8 +25,8 @@ __all__ = ["KILLS", "Run", "assert_equal"]
 
 PROGRAM = Path(__file__).parent / "programs" / "payments.py"
 
-# `make test` kills a few times, `make soak` many.
-KILLS = int(os.environ.get("MILLPOND_KILLS", "2"))
+# `make test` kills once, `make soak` many times.
+KILLS = int(os.environ.get("MILLPOND_KILLS", "1"))
 RECORDS, KEYS, STEP_MS = (12_000, 1_000, 4) if KILLS < 5 else (200_000, 2_000, 2)
 
 # Seconds after which a program hangs.

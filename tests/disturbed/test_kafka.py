@@ -1,6 +1,6 @@
 """The same on Kafka: programs, executors and the broker are killed, readers see no difference.
 
-`make test` kills a few times; `make soak` sets MILLPOND_KILLS to 25.
+`make test` kills once; `make soak` sets MILLPOND_KILLS to 25.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A program killed at random moments, again and again, gives what an undisturbed one gives.
 
-`make test` kills it a few times; `make soak` sets MILLPOND_KILLS to 25.
+`make test` kills it once; `make soak` sets MILLPOND_KILLS to 25.
 """
 
 from __future__ import annotations

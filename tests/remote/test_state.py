@@ -18,6 +18,10 @@ def total(value, state):
     return new
 
 
+# In S3, tests/remote/test_cluster.py runs a program in `make test`.
+@pytest.mark.parametrize(
+    "store", ["hdfs", pytest.param("s3", marks=pytest.mark.soak)], indirect=True
+)
 def test_state_in_a_store_is_like_state_on_a_disk(spark, store, tmp_path):
     def program(group="g", state_dir=store.path):
         app = mp.Application(
