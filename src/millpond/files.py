@@ -136,13 +136,14 @@ class Location:
 
     def copy_to(self, target: Location) -> None:
         """Copy a file that will never change."""
-        if type(target._files) is type(self._files):
+        if target.is_local is self.is_local:
             self._files.copy(self.path, target.path)
-        else:
-            data = self.read()
-            if data is None:
-                raise FileNotFoundError(self.path)
-            target.write(data)
+        else:  # what reaches other places reaches this machine, too
+            remote = target._files if self.is_local else self._files
+            remote.copy(self._address(), target._address())
+
+    def _address(self) -> str:
+        return f"file://{self.path}" if self.is_local else self.path
 
 
 class LocalFiles:
