@@ -191,6 +191,11 @@ class Checkpoint:
                     with suppress(FileNotFoundError):
                         place.copy_to(target / relative)
 
+    def unfit(self) -> list[Location]:
+        """Return the files that are not as they were written, by the checksums beside them."""
+        files = (place for place, info in self.folder.walk() if not info.name.startswith("."))
+        return [place for place in files if not checksum_fits(place)]
+
     def cut(self, last: int) -> None:
         """Remove what belongs to batches behind one."""
         for place, _ in self.folder.walk():

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
-from millpond.checkpoint import Checkpoint, checksum_fits
+from millpond.checkpoint import Checkpoint
 from millpond.directory import Journal, Manifest, StateDirectory, without_crc
 from millpond.errors import DamagedStateError, EngineError, MillpondError, StateError
 from millpond.files import Location
@@ -125,10 +125,7 @@ def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
 
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
     """Return the files whose checksum does not fit, and log files that are missing in between."""
-    problems = []
-    for place, info in checkpoint.folder.walk():
-        if not info.name.startswith(".") and not checksum_fits(place):
-            problems.append(Problem(str(place), "its checksum does not fit"))
+    problems = [Problem(str(place), "its checksum does not fit") for place in checkpoint.unfit()]
     for folder in ("offsets", "commits"):
         numbers = checkpoint.planned() if folder == "offsets" else checkpoint.committed()
         missing = set(range(min(numbers), max(numbers))) - set(numbers) if numbers else set()

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from millpond import errors
+from millpond.checkpoint import Checkpoint
 from millpond.errors import (
     DamagedStateError,
     EngineError,
@@ -49,7 +50,7 @@ class Query:
     def __init__(
         self,
         rows: DataFrame,
-        checkpoint: str,
+        checkpoint: Checkpoint,
         handle: Handler,
         *,
         interval: float,
@@ -66,7 +67,9 @@ class Query:
         self._asked_at = 0.0
         # Spark logs the failure of a batch at length; the error is raised to the caller anyway.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-        writer = rows.writeStream.foreachBatch(self._each).option("checkpointLocation", checkpoint)
+        writer = rows.writeStream.foreachBatch(self._each).option(
+            "checkpointLocation", checkpoint.folder.path
+        )
         if drain:
             writer = writer.trigger(availableNow=True)
         else:
@@ -159,7 +162,7 @@ def _file_in(text: str) -> str:
     return "" if found is None else f"It was about {found[1]}."
 
 
-def _engine_error(error: BaseException, checkpoint: str) -> MillpondError:
+def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
     """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
     text = said(error)
     ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
@@ -171,9 +174,13 @@ def _engine_error(error: BaseException, checkpoint: str) -> MillpondError:
             "Fix: make room for it, or make the folder writable, and run again: the batch was not "
             "committed, and the run continues with it."
         )
-    if is_damage(text, checkpoint):
+    if is_damage(text, checkpoint.folder.path):
+        what = shortened(text)
+        if checkpoint.folder.path not in what:  # Spark does not always say which file it was
+            found = checkpoint.unfit() if checkpoint.folder.is_local else []
+            what += f" ({', '.join(map(str, found)) or checkpoint.folder})"
         return DamagedStateError(
-            f"Spark cannot load the state: {shortened(text)}\n"
+            f"Spark cannot load the state: {what}\n"
             "Fix: millpond state verify APP.py says what is damaged, millpond state repair APP.py "
             'mends it; Application(recover="auto") does so at the start.'
         )

@@ -201,7 +201,7 @@ class SparkRun:
         )
         return Query(
             rows,
-            self._directory.generation(self._manifest).path,
+            self._directory.checkpoint(self._manifest),
             self._handle,
             interval=self._program.config.commit_interval,
             drain=self._limits.drain,
