@@ -66,11 +66,16 @@ def send_users_modules(program_files: Iterable[str]) -> None:
         file = getattr(module, "__file__", None)
         if not file or module.__name__ in ("__main__", "millpond"):
             continue
-        path = Path(file).resolve()
+        path = _resolved(file)
         is_ours = module.__name__.startswith("millpond.")
         if not is_ours and not set(_INSTALLED) & set(path.parts) and folders & set(path.parents):
             for pickler in (cloudpickle, spark_cloudpickle):
                 pickler.register_pickle_by_value(module)
+
+
+@cache
+def _resolved(file: str) -> Path:
+    return Path(file).resolve()
 
 
 def send_package(session: SparkSession) -> None:
