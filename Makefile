@@ -47,6 +47,7 @@ spark: setup java ## Tests on Spark alone
 
 soak: setup java ## Kill programs, executors and a broker 25 times each, damage files 260 times
 	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote
+	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
 
 bench: setup java ## Measure, side by side with plain PySpark
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
