@@ -325,8 +325,9 @@ class StateDirectory:
             manifest = self.load()
         except DamagedStateError:
             manifest = self._recalled_or_none() if reset_offsets else self.recalled()
-        if manifest is None:
+        if manifest is None:  # there never was one, or nothing is left of it
             self.drop_others()
+            (self.folder / "manifest.json").delete()
             return
         start: dict[str, dict[str, int]] = {}
         if not reset_offsets:

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -37,21 +37,41 @@ _SILENT = 40.0
 class Hold:
     """A lock that is held."""
 
-    def __init__(self, group: str, heard: float | None = None) -> None:
+    def __init__(self, group: str, beat: Callable[[], str] | None = None) -> None:
+        """Know a lock.
+
+        Args:
+            group: What is locked.
+            beat: Says that we live; returns who has taken the lock, or nothing. None: nobody has
+                to be told.
+        """
         self._group = group
-        self.heard = heard
-        """When we last said that we live; None: nobody has to be told."""
+        self._beat = beat
+        self._heard = time.monotonic()
         self.lost_to = ""
         """Who has taken it, because nobody had heard of us."""
 
+    def beat(self) -> None:
+        """Say that we live, unless the lock is another's."""
+        if self._beat is not None and not self.lost_to:
+            began = time.monotonic()
+            with suppress(Exception):  # a store that does not answer may do so next time
+                self.lost_to = self._beat()
+                self._heard = began
+
     def check(self) -> None:
         """Refuse to go on where the lock is another's, or may be by now."""
+        if self._is_silent():
+            self.beat()
         other = self.lost_to
-        if not other and self.heard is not None and time.monotonic() - self.heard > _SILENT:
-            other = "another one, for all we know: the store has not answered"
+        if not other and self._is_silent():
+            other = "another one, for all we know: the store does not answer"
         if other:
             msg = f"group {self._group!r} was taken over by {other}; nothing of this was done."
             raise GroupInUseError(msg + "\nFix: stop one of the two, or run again.")
+
+    def _is_silent(self) -> bool:
+        return self._beat is not None and time.monotonic() - self._heard > _SILENT
 
 
 @contextmanager
@@ -126,22 +146,23 @@ def _lock(file: IO[str]) -> None:
 
 @contextmanager
 def _leased(file: Location, group: str, what: str) -> Iterator[Hold]:
-    owner, hold = uuid4().hex, Hold(group, time.monotonic())
+    owner = uuid4().hex
     _take(file, owner, group, what)
     ended = threading.Event()
 
-    def beat() -> None:
-        while not ended.wait(_BEAT):
-            with suppress(Exception):  # a store that does not answer may do so next time
-                lease = _read(file)
-                if lease is not None and lease.get("owner") != owner:
-                    hold.lost_to = str(lease.get("who"))
-                    return
-                began = time.monotonic()
-                file.write(_lease(owner))
-                hold.heard = began
+    def beat() -> str:
+        lease = _read(file)
+        if lease is not None and lease.get("owner") != owner:
+            return str(lease.get("who"))
+        file.write(_lease(owner))
+        return ""
 
-    thread = threading.Thread(target=beat, name="millpond-lock", daemon=True)
+    def keep() -> None:
+        while not ended.wait(_BEAT):
+            hold.beat()
+
+    hold = Hold(group, beat)
+    thread = threading.Thread(target=keep, name="millpond-lock", daemon=True)
     thread.start()
     try:
         yield hold

@@ -72,5 +72,20 @@ def test_who_was_replaced_while_it_was_silent_learns_of_it(store):
         while not hold.lost_to and time.monotonic() < deadline:
             time.sleep(0.05)
 
+        with pytest.raises(GroupInUseError, match=r"taken over by process 1 on elsewhere"):
+            hold.check()
     assert hold.lost_to == "process 1 on elsewhere"
     assert lease_of(store)["owner"] == "other"  # the lock of another is left alone
+
+
+def test_who_cannot_say_that_it_lives_takes_itself_for_dead(store, monkeypatch):
+    monkeypatch.setattr(lock, "_BEAT", 60.0)
+    monkeypatch.setattr(lock, "_SILENT", 0.2)
+    with lock.locked(store, "group", "running") as hold:
+        time.sleep(0.3)
+        hold.check()  # it has only been paused: it says so now
+        monkeypatch.setattr(lock, "_lease", None)  # the store does not answer
+        time.sleep(0.3)
+
+        with pytest.raises(GroupInUseError, match=r"does not answer(.|\n)*Fix:"):
+            hold.check()

@@ -177,10 +177,24 @@ def test_a_refused_program_leaves_the_manifest_as_it_was(directory):
 
 def test_a_step_may_be_added_or_removed(directory):
     commit(directory, directory.admit(plan(folds=["one"]), 8, 1), 0, {})
-    directory.admit(plan(folds=["one", "two"]), 8, 1)
+    commit(directory, directory.admit(plan(folds=["one", "two"]), 8, 1), 1, {})
     directory.admit(plan(folds=["two"]), 8, 1)
 
-    assert directory.load().stores == {"list": ["one", "two"]}
+    manifest = directory.load()
+    assert manifest.stores == {"list": ["one", "two"]}
+    assert manifest.at(0).stores == {"list": ["one"]}
+    assert manifest.at(1) == manifest.at(2) != manifest.at(0)
+    assert manifest.at(None).stores == {}
+
+
+def test_what_a_program_said_that_committed_nothing_is_forgotten(directory):
+    commit(directory, directory.admit(plan(folds=["one"]), 8, 1), 0, {})
+    directory.admit(plan(folds=["one", "two"]), 8, 1)
+
+    directory.admit(plan(folds=["one"]), 8, 1)
+
+    assert directory.load().stores == {"list": ["one"]}
+    assert directory.load().earlier == []
 
 
 def test_a_name_may_change_while_nothing_was_committed(directory):

@@ -174,7 +174,8 @@ class KafkaWriter:
         sender.producer.begin_transaction()
         self._put(sender, parts)
         self._put_mark({**(self._last or {}), "run": self._run}, sender)
-        sender.producer.flush()
+        if sender.producer.flush(_COMMIT):  # what did not arrive takes nothing with it
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         sender.producer.abort_transaction(_COMMIT)
 
     def _put(self, sender: Sender, parts: list[Part]) -> None:
@@ -283,6 +284,8 @@ class KafkaWriter:
         self._opened()
         self._check_ours()
         self._last = self._told()
+        if self._last.get("hangs"):
+            self._leave_name()  # with it, so that whoever comes next knows it, too
 
     def _check_ours(self) -> None:
         """Raise if another run has taken over: left its name, be it that nobody sees it yet."""
