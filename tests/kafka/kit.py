@@ -5,11 +5,20 @@ from __future__ import annotations
 import time
 import uuid
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millpond as mp
 from millpond.connectors.kafka.connection import Connection
+
+
+# What a broker says of groups that has just started.
+_NOT_YET = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+}
 
 
 def new_name(what: str = "topic") -> str:
@@ -34,9 +43,20 @@ def connect(broker, **options) -> Connection:
 def committed(broker, group: str, topic: str, partitions: int = 1) -> list[int]:
     """The offsets of a consumer group, as lag tools see them."""
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": group})
-    places = consumer.committed([TopicPartition(topic, p) for p in range(partitions)], 10)
-    consumer.close()
-    return [place.offset for place in places]
+    asked = [TopicPartition(topic, p) for p in range(partitions)]
+
+    def ask() -> list[TopicPartition] | None:
+        try:
+            return consumer.committed(asked, 10)
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET:
+                raise
+            return None
+
+    try:
+        return [place.offset for place in wait_for(ask)]
+    finally:
+        consumer.close()
 
 
 def wait_for(condition, seconds: float = 20.0):
