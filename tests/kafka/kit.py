@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import millpond as mp
 from millpond.connectors.kafka.connection import Connection
 
-
 # What a broker says of groups that has just started.
 _NOT_YET = {
     KafkaError.NOT_COORDINATOR,
