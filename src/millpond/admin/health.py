@@ -181,18 +181,7 @@ def _repair(
     seqs = _seqs(old)
     _copy_whole(old, work, bad)
     new = Checkpoint(work)
-    if (work / "metadata").read() is None:  # the id of the query; nothing depends on it
-        lost = str(old.folder / "metadata")
-        problems += [] if lost in bad else [Problem(lost, "it is gone")]
-        (work / "metadata").write(json.dumps({"id": str(uuid4())}).encode())
-        (work / ".metadata.crc").delete()
-    try:
-        new.check_operators(manifest.layers)
-    except DamagedStateError as error:
-        problems.append(
-            Problem(_file_of(error, new).replace(str(work), str(old.folder)), "damaged")
-        )
-        _renew_operators(opened, manifest, work)
+    _renew_descriptions(opened, manifest, old, new, problems)
     clocks = {n: _clock(directory, manifest, journal, seq) for n, seq in seqs.items()}
     batch = _last_whole(opened, manifest, old, new, problems, clocks)
     if not problems and batch == old.last():
@@ -234,6 +223,24 @@ def _repair(
     directory.save(mended)
     directory.drop_others(mended.generation, manifest.generation)
     return Repaired(batch, done - seq, problems, len(edits))
+
+
+def _renew_descriptions(
+    opened: Opened, manifest: Manifest, old: Checkpoint, new: Checkpoint, problems: list[Problem]
+) -> None:
+    """Write anew what is damaged of what describes the query and its operators."""
+    if (new.folder / "metadata").read() is None:  # the id of the query; nothing depends on it
+        lost = str(old.folder / "metadata")
+        problems += [] if lost in {p.file for p in problems} else [Problem(lost, "it is gone")]
+        (new.folder / "metadata").write(json.dumps({"id": str(uuid4())}).encode())
+        (new.folder / ".metadata.crc").delete()
+    try:
+        new.check_operators(manifest.layers)
+    except DamagedStateError as error:
+        problems.append(
+            Problem(_file_of(error, new).replace(str(new.folder), str(old.folder)), "damaged")
+        )
+        _renew_operators(opened, manifest, new.folder)
 
 
 def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:

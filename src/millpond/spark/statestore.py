@@ -95,12 +95,6 @@ class StateReader:
         tables = (Pages(store, Codec(), self._groups).table(name) for store in stores)
         return [table for table in tables if table is not None]
 
-    def heads(self, batch: int) -> list[tuple[str, int, bytes]]:
-        """Return the head of every key group: scope, group, blob."""
-        heads = self.blobs(batch).where(F.col("id") == F.lit(bytearray(b"h")))
-        with telling(self.checkpoint):
-            return [(s, g, bytes(blob)) for s, g, _, blob in heads.collect()]
-
     def changes(
         self, first: int, last: int, scope: str | None = None, group: int | None = None
     ) -> DataFrame:
