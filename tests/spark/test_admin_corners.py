@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 import millpond as mp
 from millpond import admin
 from millpond.cli import command
-from millpond.errors import ConfigError, GroupInUseError, StateError, StepError
+from millpond.errors import (
+    ConfigError,
+    DamagedStateError,
+    GroupInUseError,
+    StateError,
+    StepError,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -288,6 +294,26 @@ def test_a_backup_that_is_run_writes_what_is_its_own(app, make_app, tmp_path):
     assert len(outputs(app)) == 106
     with admin.open(copy) as state:
         assert state.get("user-3", store="payments")["total"] == total_of("user-3", PAYMENTS + more)
+
+
+def test_a_repair_says_that_a_change_by_hand_is_lost(make_app, tmp_path):
+    app = totals(make_app, recover="auto")
+    produce(app, PAYMENTS[:20])
+    app.run(drain=True)
+    with admin.open(app) as state:
+        state.set("user-3", {"total": 7})
+        last = state.info().last_batch
+    generation = max((tmp_path / "state" / "payments" / "generations").iterdir())
+    (generation / "commits" / str(last)).write_text("torn")
+
+    with pytest.raises(DamagedStateError, match=r"1 change\(s\) (.|\n)*Fix: millpond state repair"):
+        app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.repair().lost_edits == 1
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:20])
 
 
 def test_a_generation_that_is_gone_is_no_new_group(app, tmp_path):
