@@ -6,15 +6,12 @@ and its workers write to standard error passes a filter that lets the user's own
 
 from __future__ import annotations
 
-import atexit
 import os
 import queue
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import EngineError
 from millpond.files import is_object_store, is_remote
+from millpond.spark.nursery import open_nursery
 
 __all__ = ["open_session"]
 
@@ -121,7 +119,7 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     _forget_dead_session()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
-    python = _launcher() if is_local else sys.executable
+    python = _python() if is_local else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
     local = _LOCAL if is_local else {}
     for key, value in {**_SESSION, **local, **_QUERY, **config}.items():
@@ -168,22 +166,11 @@ def _environment(**variables: str) -> Iterator[None]:
             del os.environ[name]
 
 
-def _launcher() -> str:
-    """Return a script that starts this Python without Spark's zip files on its path.
-
-    Spark puts pyspark.zip first on the path of every Python process it starts. A zip has no
-    compiled code, so each start compiles pyspark anew: 1.1 s instead of 0.23 s, and a query
-    starts half a dozen processes before its first record. The installed package is the same.
-    """
+def _python() -> str:
+    """Return what Spark is to start where it wants a Python on this machine."""
     if os.name != "posix" or "SPARK_HOME" in os.environ:
         return sys.executable
-    folder = Path(tempfile.mkdtemp(prefix="millpond-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    script = folder / "python"
-    path = shlex.quote(os.environ.get("PYTHONPATH", ""))
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n')
-    script.chmod(0o700)
-    return str(script)
+    return open_nursery()
 
 
 def _check_java() -> None:

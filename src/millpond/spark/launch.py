@@ -1,0 +1,41 @@
+"""What Spark starts where it wants a Python: asks the nursery for one that is ready.
+
+Run as `python -I -S launch.py NURSERY PYTHON -m module ...`, in a few milliseconds, so it imports
+almost nothing. Hands over its standard streams, its arguments and its environment, stands for the
+process that it got until that one ends, and starts an ordinary Python where there is no nursery.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+
+
+def main() -> None:
+    nursery, python, *arguments = sys.argv[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        child = _born(connection, nursery, arguments) if arguments[0] == "-m" else 0
+        if not child:
+            os.execv(python, [python, *arguments])
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+        sys.exit((connection.recv(1) or b"\x01")[0])
+
+
+def _born(connection: socket.socket, nursery: str, arguments: list[str]) -> int:
+    """Return the process that the nursery gives, or 0 where there is none."""
+    order = {"argv": arguments, "env": dict(os.environ), "cwd": os.getcwd()}  # noqa: PTH109 - pathlib takes longer than all the rest
+    message = json.dumps(order).encode()
+    try:
+        connection.connect(nursery)
+        socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
+        connection.sendall(message)
+        return int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The nursery gives processes that behave as those Spark would have started itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from millpond.spark import nursery
+
+_PROBE = """
+import json, os, sys
+if __name__ == "__main__":
+    text = sys.stdin.read()
+    facts = {"argv": sys.argv[1:], "read": text, "cwd": os.getcwd(), "word": os.environ.get("WORD"),
+             "pid": os.getpid(), "parent": os.getppid(), "is_warm": "pyspark.worker" in sys.modules,
+             "hash": hash("millpond"), "main": sys.modules["__main__"].__name__}
+    print(json.dumps(facts))
+    print("said aside", file=sys.stderr)
+    sys.exit(7)
+"""
+
+_SLEEPER = "import time, os\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "probe.py").write_text(_PROBE)
+    (folder / "sleeper.py").write_text(_SLEEPER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONHASHSEED", raising=False)
+        return nursery.open_nursery(), folder
+
+
+def _facts(python, folder, *arguments, word="brook"):
+    run = subprocess.run(
+        [python, "-m", "probe", *arguments],
+        input="through the pipe",
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "WORD": word, "PYTHONHASHSEED": "0"},
+    )
+    assert (run.returncode, run.stderr) == (7, "said aside\n")
+    return json.loads(run.stdout)
+
+
+def test_a_process_has_the_streams_arguments_and_surroundings_of_the_one_that_asked(python):
+    script, folder = python
+    facts = _facts(script, folder, "one", "two words")
+    assert facts["argv"] == ["one", "two words"]
+    assert facts["read"] == "through the pipe"
+    assert facts["cwd"] == str(folder)
+    assert facts["word"] == "brook"
+    assert facts["main"] == "__main__"
+    assert facts["is_warm"]
+
+
+def test_processes_share_a_parent_and_nothing_else(python):
+    script, folder = python
+    first, second = _facts(script, folder), _facts(script, folder, word="ünïcode")
+    assert first["parent"] == second["parent"]
+    assert first["pid"] != second["pid"]
+    assert (first["word"], second["word"]) == ("brook", "ünïcode")
+
+
+def test_hashes_of_texts_are_those_of_every_worker_of_spark(python):
+    script, folder = python
+    plain = subprocess.run(
+        [sys.executable, "-c", "print(hash('millpond'))"],
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    assert _facts(script, folder)["hash"] == int(plain.stdout)
+
+
+def test_who_ends_the_one_that_asked_ends_the_process(python):
+    script, folder = python
+    asked = subprocess.Popen(
+        [script, "-m", "sleeper"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert asked.stdout is not None
+    child = int(asked.stdout.readline())
+    assert child != asked.pid
+    asked.send_signal(signal.SIGTERM)
+    assert asked.wait(10) == 1
+    for _ in range(100):
+        if not _is_alive(child):
+            return
+        time.sleep(0.05)
+    pytest.fail("the process has survived")
+
+
+def test_without_a_nursery_a_python_is_started(python, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery.subprocess, "Popen", _NoNursery)
+        script = nursery.open_nursery()
+    facts = _facts(script, python[1], "one")
+    assert facts["argv"] == ["one"]
+    assert not facts["is_warm"]
+
+
+def test_a_nursery_ends_with_the_program_that_started_it():
+    program = (
+        "from millpond.spark import nursery\n"
+        "import subprocess\n"
+        "kept = []\n"
+        "start = subprocess.Popen\n"
+        "def popen(*a, **o):\n"
+        "    kept.append(start(*a, **o))\n"
+        "    return kept[0]\n"
+        "subprocess.Popen = popen\n"
+        "nursery.open_nursery()\n"
+        "print(kept[0].pid, flush=True)\n"
+        "import os\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    born = int(run.stdout)
+    for _ in range(200):
+        if not _is_alive(born):
+            return
+        time.sleep(0.05)
+    pytest.fail("the nursery has survived")
+
+
+class _NoNursery:
+    """A nursery that died at birth."""
+
+    def __init__(self, *_args, **_options) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as status:
+        return status.read().rpartition(")")[2].split()[0] != "Z"
