@@ -409,9 +409,13 @@ class Application:
         if begun and sorted(begun["live"]) != sorted(files or {}):
             msg = f"a backfill was begun with files for {sorted(begun['live']) or 'no topic'}."
             raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
+        ends = {n: {str(p): o for p, o in found.items()} for n, found in (until or {}).items()}
+        if begun and ends not in ({}, begun["until"]):
+            msg = f"a backfill was begun that reads up to {begun['until'] or 'where topics end'}."
+            raise StateError(msg + "\nFix: give the same until=, or start over: clear_state(True).")
         if not begun:
-            ends = {n: {str(p): o for p, o in found.items()} for n, found in (until or {}).items()}
-            begun = {"until": ends, "live": self._live(files, live_from)}
+            begun = {"until": ends, "live": self._live(files, live_from), "outputs": outputs}
+        outputs = begun.get("outputs", outputs)
         backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
         self._run(Limits(0.0, 0, True, False, False), backfill)
         from millpond.admin.change import end_backfill

@@ -171,12 +171,23 @@ class Checkpoint:
 
     # --- copies -----------------------------------------------------------------------------
 
+    def is_by_hand(self, number: int) -> bool:
+        """Tell whether a batch was put in by people: no time passes between it and the last."""
+        batch, before = self.batch(number), self.batch(number - 1)
+        if batch is None or before is None:
+            return False
+        return batch.clock.get("seq") == before.clock.get("seq")
+
     def copy_to(
-        self, target: Location, last: int | None = None, leave_out: Collection[str] = ()
+        self,
+        target: Location,
+        last: int | None = None,
+        leave_out: Collection[str] = (),
+        share: bool = True,
     ) -> None:
         """Copy the checkpoint as it was behind a batch; the copy goes on by itself.
 
-        State files never change once they are there, so on one disk their bytes are shared.
+        State files never change once they are there, so on one disk their bytes may be shared.
         """
         last = self.last() if last is None else last
         for place, info in self.folder.walk():
@@ -189,7 +200,7 @@ class Checkpoint:
                 elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
                     # Of one that runs, files of old batches may go while we look at them.
                     with suppress(FileNotFoundError):
-                        place.copy_to(target / relative)
+                        place.copy_to(target / relative, share)
 
     def unfit(self) -> list[Location]:
         """Return the files that are not as they were written, by the checksums beside them."""
@@ -268,14 +279,29 @@ def damaged(file: Location, error: object) -> DamagedStateError:
 
 
 def checksum_fits(file: Location) -> bool:
-    """Tell whether a file is as it was written, by the checksums that Hadoop puts beside it."""
-    parent, _, name = file.path.rpartition("/")
-    sums = Location(file._files, f"{parent}/.{name}.crc").read()
+    """Tell whether a file is as it was written, by the checksums that lie beside it.
+
+    On a disk Hadoop puts some there for every file; elsewhere there are those of Spark, which it
+    has for the files of state.
+    """
+    sums = file.beside(f".{file.name}.crc").read()
     if sums is None:
-        return True
+        return _fits_spark(file, file.beside(f"{file.name}.crc").text())
     data = file.read()
     if data is None or sums[:4] != b"crc\x00":
         return False
     step = int.from_bytes(sums[4:8], "big")
     pieces = [data[low : low + step] for low in range(0, len(data), step)] if step else []
     return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
+
+
+def _fits_spark(file: Location, written: str | None) -> bool:
+    """Tell whether a file is what Spark wrote down when it made it."""
+    if written is None:
+        return True
+    try:
+        about = json.loads(written)
+        size, found = file.measured()
+        return size == about["mainFileSize"] and found in (None, about["value"] & 0xFFFFFFFF)
+    except (ValueError, KeyError, TypeError):
+        return False

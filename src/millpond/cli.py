@@ -91,6 +91,9 @@ def backfill(
     ends: dict[str, dict[int, int]] = {}
     for place, offset in _pairs(until).items():
         topic, _, partition = place.rpartition(":")
+        if not offset.isdigit() or (topic and not partition.isdigit()):
+            msg = f"--until {place}={offset} names no offset."
+            raise ConfigError(msg + "\nFix: TOPIC:PARTITION=OFFSET, as in clicks:0=1000.")
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
     count = program.backfill(sources, until=ends, live_from=live_from, outputs=outputs)
     typer.echo(f"{count:,} records of history; the next run goes on behind them.")
@@ -113,7 +116,7 @@ def check(
     table = Table("store", "", "why")
     for verdict in verdicts:
         if as_json:
-            typer.echo(json.dumps({"store": verdict.name, **asdict(verdict)}))
+            typer.echo(json.dumps({**asdict(verdict), "store": verdict.name}))
         table.add_row(verdict.name, verdict.says, verdict.why)
     if not as_json:
         _out.print(table if verdicts else "The application keeps no state.")
@@ -263,6 +266,9 @@ def main() -> None:
     except MillpondError as error:
         Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: ", end="")
         typer.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    except OSError as error:
+        typer.echo(f"{error}\nFix: is the path right, is there room, may this user?", err=True)
         raise SystemExit(1) from None
 
 

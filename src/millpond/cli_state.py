@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from rich.table import Table
 from millpond import admin
 from millpond.admin.items import ChangedValue, StateItem
 from millpond.admin.opened import groups_in
-from millpond.errors import ConfigError, shown
+from millpond.errors import ConfigError, DamagedStateError, shown
 from millpond.loading import load_application
 from millpond.record import Record
 
@@ -31,11 +32,15 @@ state = typer.Typer(
 
 _out = Console()
 
+# Columns that show values as JSON has them: "8" is a text, 8 a number.
+_VALUES = ("value", "before", "after")
+
 Target = Annotated[str, typer.Argument(help="APP.py, APP.py:name, or a state directory.")]
 Group = Annotated[str | None, typer.Option("--group", help="The consumer group.")]
 Store = Annotated[str | None, typer.Option("--store", help="A store, a key scope, or both: a/b.")]
 At = Annotated[str | None, typer.Option("--at", help="A batch, 10:05, or 2026-11-15T10:05.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+Limit = Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Config = Annotated[
     list[str] | None, typer.Option("-c", help="NAME=VALUE, a setting of Spark; repeatable.")
@@ -47,8 +52,16 @@ def _open(target: str, group: str | None, config: list[str] | None) -> admin.Adm
     file = target.partition(":")[0]
     if file.endswith(".py"):
         app = load_application(target)
-        return admin.open(app, group, spark_config=settings or None, plain=True)
-    return admin.open(target, group, spark_config=settings or None)
+        opened = admin.open(app, group, spark_config=settings or None, plain=True)
+    else:
+        opened = admin.open(target, group, spark_config=settings or None)
+    opened.on_spark(_say_that_it_takes_a_while)
+    return opened
+
+
+def _say_that_it_takes_a_while() -> None:
+    if sys.stderr.isatty():
+        typer.echo("Spark is starting, which takes some seconds ...", err=True)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -69,11 +82,16 @@ def list_groups(
     names = [group]
     if group is None and not target.partition(":")[0].endswith(".py"):
         names = list(groups_in(target, lambda: _open(target, "any", config)._opened.files()))
-        if not names and not as_json:
-            _out.print(f"No groups in {target}.")
-    rows = []
+        if not names:
+            typer.echo(f"No groups in {target}.", err=as_json)
+            raise typer.Exit(1)
+    rows: list[dict[str, Any]] = []
     for name in names:
-        info = _open(target, name, config).info()
+        try:
+            info = _open(target, name, config).info()
+        except DamagedStateError as error:
+            rows.append({"group": name, "damaged": str(error).partition("\n")[0]})
+            continue
         rows.append(
             {
                 "group": info.group,
@@ -96,8 +114,18 @@ def list_groups(
     for row in rows:
         table = Table(show_header=False)
         for name, value in row.items():
-            table.add_row(name.replace("_", " "), _cell(value))
+            table.add_row(name.replace("_", " "), _fact(name, value))
         _out.print(table)
+
+
+def _fact(name: str, value: Any) -> str:
+    if name == "keys" and value is None:
+        return "not known until the next run"
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    if name == "watermarks":
+        return "\n".join(f"{source} {mark}" for source, mark in value.items())
+    return f"{value:,}" if type(value) is int else _cell(value)
 
 
 @state.command()
@@ -113,9 +141,8 @@ def get(
     """Show what one key keeps, now or at a past batch."""
     opened = _open(target, group, config)
     found = _by_key(key, lambda k: opened.items(k, store, at))
-    if not found and not as_json:
-        _out.print(f"{key} keeps nothing.")
-        raise typer.Exit(1)
+    if not found:
+        _none(f"{key} keeps nothing.", as_json)
     _items(found, as_json)
 
 
@@ -128,7 +155,7 @@ def scan(
     ] = None,
     store: Store = None,
     at: At = None,
-    limit: Annotated[int, typer.Option(help="So many values at most; 0: all.")] = 100,
+    limit: Limit = 100,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -152,18 +179,27 @@ def history(
     """Show each change of a key: batch, time, before, after, and the records that caused it."""
     opened = _open(target, group, config)
     found: list[ChangedValue] = _by_key(key, lambda k: opened.history(k, store, records))
-    rows = [
-        {
+    if not found:
+        _none(f"No change of {key} is kept.", as_json)
+    rows = []
+    told: set[int] = set()
+    for change in found:
+        row = {
             "batch": change.batch,
-            "time": _time(change.time_ms),
+            "time": _time(change.time_ms) if as_json else _short_time(change.time_ms),
             "store": f"{change.scope}/{change.store}",
             "name": change.name,
             "before": change.before,
             "after": change.after,
-            "records": [r._asdict() if as_json else _record(r) for r in change.records],
         }
-        for change in found
-    ]
+        if as_json:
+            row["by_hand"] = change.is_by_hand
+            row["records"] = [record._asdict() for record in change.records]
+        else:  # for people: once a batch
+            causes = ["by hand"] if change.is_by_hand else [_record(r) for r in change.records]
+            row["records"] = "" if change.batch in told else "\n".join(causes)
+        told.add(change.batch)
+        rows.append(row)
     _show(rows, as_json)
 
 
@@ -173,7 +209,7 @@ def diff(
     before: Annotated[str, typer.Argument(help="A batch or a time.")],
     after: Annotated[str | None, typer.Argument(help="Default: the last batch.")] = None,
     store: Store = None,
-    limit: Annotated[int, typer.Option(help="So many values at most; 0: all.")] = 100,
+    limit: Limit = 100,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -188,7 +224,7 @@ def diff(
 def top(
     target: Target,
     by: Annotated[str, typer.Option(help="bytes, values or changes.")] = "bytes",
-    limit: Annotated[int, typer.Option(help="So many keys.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, help="So many keys.")] = 10,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -202,7 +238,7 @@ def top(
 def timers(
     target: Target,
     at: At = None,
-    limit: Annotated[int, typer.Option(help="So many at most; 0: all.")] = 100,
+    limit: Limit = 100,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -233,7 +269,23 @@ def audit(
     target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
 ) -> None:
     """Show what was done to the state by hand."""
-    _show(_open(target, group, config).audit(), as_json)
+    entries = _open(target, group, config).audit()
+    if as_json:
+        _show(entries, as_json)
+        return
+    named = ("at", "what", "by", "generation", "batch")
+    _show(
+        (
+            {
+                **{name: entry.get(name) for name in named},
+                "details": "\n".join(
+                    f"{name}: {_cell(value)}" for name, value in entry.items() if name not in named
+                ),
+            }
+            for entry in entries
+        ),
+        as_json,
+    )
 
 
 @state.command()
@@ -241,16 +293,20 @@ def verify(
     target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
 ) -> None:
     """Read every file of the state and say what is damaged."""
-    found = _open(target, group, config).verify()
+    opened = _open(target, group, config)
+    found = opened.verify()
+    home = f"{opened.folder}/"
     text = f"{found.files:,} files, {found.bytes:,} bytes, {found.values:,} values"
     if as_json:
         _done(text, as_json, **asdict(found))
     elif found.problems:
-        _show([{"file": p.file, "problem": p.what} for p in found.problems], as_json)
+        typer.echo(f"In {opened.folder}:")
+        rows = [{"file": p.file.removeprefix(home), "problem": p.what} for p in found.problems]
+        _show(rows, as_json)
     else:
         typer.echo(f"{text}: whole, as of batch {found.batch}.")
     if found.problems:
-        typer.echo("Fix: millpond state repair", err=True)
+        typer.echo(f"Fix: millpond state repair {target}", err=True)
         raise typer.Exit(1)
 
 
@@ -281,6 +337,7 @@ def rewind(
     """Take state and input back to a batch; the next run goes on from there."""
     opened = _open(target, group, config)
     meant = opened.rewind(to, outputs, dry_run=True)
+    opened.check_free("rewind")
     _confirm(f"{meant}.", yes, as_json)
     opened.rewind(meant.batch, outputs)
     _done(f"Rewound to batch {meant.batch}.", as_json, **asdict(meant))
@@ -319,9 +376,12 @@ def restore(
     config: Config = None,
 ) -> None:
     """Replace the state with that of a backup."""
-    text = "The state is replaced; records behind the backup give their outputs again."
-    _confirm(text, yes, as_json)
-    batch = _open(target, group, config).restore(path)
+    opened = _open(target, group, config)
+    kept = opened.restore(path, dry_run=True)
+    opened.check_free("restore")
+    text = f"The state becomes that of batch {kept} of the backup; records behind it give their "
+    _confirm(text + "outputs again.", yes, as_json)
+    batch = opened.restore(path)
     _done(f"The state is that of batch {batch} of the backup.", as_json, path=path, batch=batch)
 
 
@@ -354,9 +414,37 @@ def delete(
 ) -> None:
     """Delete a key, or one name of it, in a new generation."""
     opened = _open(target, group, config)
-    options = {} if name is None else {"name": name}
-    gone = opened.delete(_key(opened, key, store), store=store, **options)
+    chosen = _key(opened, key, store)
+    kept = {item.name: item for item in opened.items(chosen, store)}
+    if not kept:
+        _none(f"{key} keeps nothing, so nothing was changed.", as_json)
+    names = [] if name is None else [n for n in kept if n == name or n == _value(name)]
+    if name is not None and not names:
+        known = ", ".join(map(str, kept))
+        _none(f"{key} keeps no {name!r}, so nothing was changed; it keeps {known}.", as_json)
+    options = {} if name is None else {"name": names[0]}
+    gone = opened.delete(chosen, store=store, **options)
     _done(f"{gone} value(s) deleted.", as_json, deleted=gone)
+
+
+@state.command()
+def clear(
+    target: Target,
+    reset_offsets: Annotated[
+        bool, typer.Option("--reset-offsets", help="Also read the sources from where they begin.")
+    ] = False,
+    yes: Yes = False,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Begin without state; sources go on where they are, or begin anew."""
+    opened = _open(target, group, config)
+    opened.check_free("clear")
+    where = "sources begin anew" if reset_offsets else "sources go on where they are"
+    _confirm(f"All state of {opened.group} goes; {where}.", yes, as_json)
+    opened.clear(reset_offsets=reset_offsets)
+    _done("The state is empty.", as_json, reset_offsets=reset_offsets)
 
 
 @state.command("import")
@@ -461,11 +549,11 @@ def _condition(text: str) -> Callable[[StateItem], bool]:
         names = {"key": item.key, "name": item.name, "value": item.value, "store": item.store}
         try:
             return bool(eval(code, names))
-        except (TypeError, KeyError, AttributeError, IndexError, ValueError):
-            return False  # a value of another kind is not what is looked for
         except NameError as error:
             msg = f"--where {text!r}: {error}."
             raise ConfigError(msg + "\nFix: it knows key, name, value and store.") from None
+        except Exception:
+            return False  # a value of another kind is not what is looked for
 
     return holds
 
@@ -481,6 +569,12 @@ def _placed(row: dict[str, Any]) -> dict[str, Any]:
     return {"store": full, **row}
 
 
+def _none(text: str, as_json: bool) -> NoReturn:
+    """Say that there is nothing of what was asked for; programs see it by the exit code."""
+    typer.echo(text, err=as_json)
+    raise typer.Exit(1)
+
+
 def _done(text: str, as_json: bool, **fields: Any) -> None:
     """Say what was done: a sentence for people, or a JSON object."""
     typer.echo(json.dumps(fields, default=_cell) if as_json else text)
@@ -492,27 +586,26 @@ def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
         for row in rows:
             typer.echo(json.dumps(row, default=_cell))
         return
+    whole = list(rows)
+    names = list(dict.fromkeys(name for row in whole for name in row))
     table = Table()
-    names: list[str] = []
-    for row in rows:
-        for name in row:
-            if name not in names:
-                names.append(name)
-                table.add_column(name.replace("_", " "))
-        table.add_row(*(_cell(row.get(name)) for name in names))
+    for name in names:
+        keeps_line = name in ("batch", "time", "at")
+        table.add_column(name.replace("_", " "), no_wrap=keeps_line, overflow="fold")
+    for row in whole:
+        table.add_row(*(_cell(row.get(name), name) for name in names))
     _out.print(table if names else "Nothing.")
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, column: str = "") -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
-        return "\n".join(map(str, value))
-    if type(value) is int:
-        return f"{value:,}"
-    return value if isinstance(value, str) else shown(value, 200)
+    if isinstance(value, str) and column not in _VALUES:
+        return value
+    text = json.dumps(value, ensure_ascii=False, default=_cell)
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _record(record: Record) -> str:
@@ -525,6 +618,13 @@ def _time(time_ms: int | None) -> str | None:
         return None
     # With its offset, so that it can be given back as --at.
     return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+
+
+def _short_time(time_ms: int) -> str:
+    """Return a time for people: of today without the day."""
+    moment = datetime.fromtimestamp(time_ms / 1000)
+    is_today = moment.date() == datetime.now().date()
+    return moment.strftime("%H:%M:%S" if is_today else "%Y-%m-%dT%H:%M:%S")
 
 
 def _confirm(text: str, yes: bool, as_json: bool) -> None:

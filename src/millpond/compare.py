@@ -94,14 +94,21 @@ def _of_new(
             yield Verdict(scope, store, "refuse", *next(_other_layers(known, plan, group)))
         elif gone:
             old = ", ".join("/".join(place) for place in gone)
+            # State of windows and aggregations fits nothing that is made in another way.
+            made = {place: known.settings.get(place[0], {}).get(place[1]) for place in gone}
+            wants = plan.settings().get(scope, {}).get(store)
+            fitting = ["/".join(place) for place in gone if made[place] == wants]
             wanted = ", ".join("/".join(place) for place in new)
             why = (
                 f"group {group!r} has state under {old}, which this program does not use; it asks "
                 f"for {wanted} instead. Was something renamed?"
             )
+            move = ""
+            if fitting:
+                move = f", or move the state: millpond state rename APP.py {fitting[0]} "
+                move += f"{scope}/{store}"
             fix = (
-                "use the old name (of the topic, the group_by or the stateful_map), or move the "
-                f"state: millpond state rename {'/'.join(gone[0])} {'/'.join(new[0])}; or use "
+                f"use the old name (of the topic, the group_by or the stateful_map){move}; or use "
                 "another consumer_group, or start without state: app.clear_state()."
             )
             yield Verdict(scope, store, "refuse", why, fix)

@@ -75,6 +75,8 @@ class Manifest:
     """What a backfill reads that has not ended: no live run may begin."""
     live_from: int = 0
     """Batches before this one read files in the place of topics: nobody can go back to them."""
+    since: int = -1
+    """The batch from which this generation goes on: it was done before there was a manifest."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """What was said of the state up to a batch ("until"), where something else is said now."""
 
@@ -100,6 +102,17 @@ class Manifest:
             self.earlier = [*self.earlier, {"until": behind, **self.claims()}]
         for name, value in claims.items():
             setattr(self, name, value)
+
+    def edits(self) -> list[int]:
+        """Return the batches in which people changed the state, as far as they still count."""
+        found: list[int] = []
+        for entry in self.audit:
+            if "changed" in entry and "batch" in entry:
+                found.append(entry["batch"])
+            elif entry["what"] in ("rewind", "repair", "restore", "clear_state"):
+                last = entry.get("to", entry.get("batch"))
+                found = [batch for batch in found if last is not None and batch <= last]
+        return found
 
     def note(self, what: str, **details: Any) -> None:
         """Write down that the state was changed by hand."""
@@ -247,15 +260,31 @@ class StateDirectory:
         is_new = last is None and not manifest.replay_until and not checkpoint.planned()
         if is_new and read_journal(self.journal_file(manifest)).batches:
             raise damaged(checkpoint.folder, "its batches are gone")
+        if lost := self.lost_commit(manifest):
+            raise damaged(lost, "it is gone")
         manifest = manifest.at(last)
         checkpoint.check(manifest.layers)
         if last is None:
             manifest.layers = plan.layers
         return manifest
 
+    def lost_commit(self, manifest: Manifest) -> Location | None:
+        """Return the commit from which the generation should go on, where it is not there.
+
+        It would look like a batch that was begun and not done; but this one was made by hand.
+        """
+        checkpoint = self.checkpoint(manifest)
+        last = checkpoint.last()
+        if manifest.since < 0 or (last is not None and last >= manifest.since):
+            return None
+        return checkpoint.folder / "commits" / str(manifest.since)
+
     def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
         """Return the manifest under which a plan may run, or refuse it."""
         manifest = self.check(plan) or Manifest(groups, partitions, id=uuid4().hex)
+        for number in self.generations():  # of a change that was cut short at its end
+            if number > manifest.generation:
+                self.drop_generation(number)
         checkpoint = self.checkpoint(manifest)
         checkpoint.settle()
         manifest.say(_claims_of(plan, manifest.claims()), checkpoint.last())
@@ -314,8 +343,14 @@ class StateDirectory:
         """
         checkpoint = self.checkpoint(manifest)
         last = checkpoint.last()
-        if last is not None and last + 1 not in checkpoint.planned():
-            checkpoint.take_back(last)
+        if last is None or last + 1 in checkpoint.planned():
+            return
+        if checkpoint.is_by_hand(last):  # a program would not do it again as it was
+            raise damaged(self.clock_file(manifest), "it is gone")
+        if manifest.since >= last:
+            manifest.since = last - 1
+            self.save(manifest)
+        checkpoint.take_back(last)
 
     # --- generations ------------------------------------------------------------------------
 
@@ -340,7 +375,7 @@ class StateDirectory:
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest = manifest.at(None)
         manifest.replay_until = manifest.live_from = 0
-        manifest.backfill = {}
+        manifest.backfill, manifest.since = {}, -1
         manifest.note("clear_state", reset_offsets=reset_offsets)
         self.save(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
@@ -379,7 +414,9 @@ class StateDirectory:
         try:
             manifest = self.load()
         except DamagedStateError:
-            return  # nobody can tell; the next change removes it
+            if any(info.name.startswith("manifest") for info in self.folder.entries()):
+                return  # nobody can tell; the next change removes it
+            manifest = None
         if manifest is None or manifest.generation != number:
             self.drop_generation(number)
 

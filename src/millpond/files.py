@@ -44,8 +44,11 @@ class Files(Protocol):
     def entries(self, path: str) -> list[FileInfo]:
         """Return what a folder holds, by name; nothing where there is no such folder."""
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy a file that will never change; its bytes may be shared."""
+    def copy(self, source: str, target: str, share: bool = True) -> None:
+        """Copy a file that will never change; `share`: its bytes may be the same ones."""
+
+    def measured(self, path: str) -> tuple[int, int | None]:
+        """Return the size of a file, and the checksum (CRC32C) that Spark takes, where known."""
 
     def delete(self, path: str) -> None:
         """Remove a file or a folder with all it holds; no error where there is none."""
@@ -87,9 +90,17 @@ class Location:
     def is_local(self) -> bool:
         return isinstance(self._files, LocalFiles)
 
+    def beside(self, name: str) -> Location:
+        """Return another file of the same folder."""
+        return Location(self._files, f"{self.path.rpartition('/')[0]}/{name}")
+
     def read(self) -> bytes | None:
         """Return what the file holds; None where there is none."""
         return self._files.read(self.path)
+
+    def measured(self) -> tuple[int, int | None]:
+        """Return the size of the file, and the checksum that Spark takes, where it is known."""
+        return self._files.measured(self.path)
 
     def text(self) -> str | None:
         """Return what the file holds as text; bytes that are none are marked."""
@@ -134,10 +145,10 @@ class Location:
             found += place.walk() if info.is_folder else [(place, info)]
         return found
 
-    def copy_to(self, target: Location) -> None:
-        """Copy a file that will never change."""
+    def copy_to(self, target: Location, share: bool = True) -> None:
+        """Copy a file that will never change; `share`: on one disk, both may be the same bytes."""
         if target.is_local is self.is_local:
-            self._files.copy(self.path, target.path)
+            self._files.copy(self.path, target.path, share)
         else:  # what reaches other places reaches this machine, too
             remote = target._files if self.is_local else self._files
             remote.copy(self._address(), target._address())
@@ -180,8 +191,11 @@ class LocalFiles:
                 found.append(FileInfo(entry.name, entry.is_dir(), status.st_size, time_ms))
         return found
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, share: bool = True) -> None:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
+        if not share:
+            shutil.copyfile(source, target)
+            return
         try:
             os.link(source, target)
         except FileExistsError:
@@ -191,6 +205,9 @@ class LocalFiles:
             raise
         except OSError:  # another disk, or one that knows no links
             shutil.copyfile(source, target)
+
+    def measured(self, path: str) -> tuple[int, int | None]:
+        return Path(path).stat().st_size, None  # beside files of a disk lie Hadoop's checksums
 
     def delete(self, path: str) -> None:
         if Path(path).is_dir():

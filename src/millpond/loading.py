@@ -17,7 +17,10 @@ def load_application(target: str) -> Application:
     file, _, name = target.partition(":")
     path = Path(file)
     if not path.exists():
-        msg = f"there is no file {file!r}.\nFix: millpond run path/to/app.py"
+        msg = f"there is no file {file!r}.\nFix: is the path right, seen from {Path.cwd()}?"
+        raise ConfigError(msg)
+    if path.suffix != ".py":
+        msg = f"{file!r} is no Python file.\nFix: the file with the application, as in app.py"
         raise ConfigError(msg)
     sys.path.insert(0, str(path.parent.absolute()))
     spec = importlib.util.spec_from_file_location(path.stem, path.absolute())

@@ -152,7 +152,9 @@ def _leased(file: Location, group: str, what: str) -> Iterator[Hold]:
 
     def beat() -> str:
         lease = _read(file)
-        if lease is not None and lease.get("owner") != owner:
+        if lease is None:  # nobody else removes it but who has taken it over, and is done
+            return "another one, which has ended since"
+        if lease.get("owner") != owner:
             return str(lease.get("who"))
         file.write(_lease(owner))
         return ""

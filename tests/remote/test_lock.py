@@ -89,3 +89,12 @@ def test_who_cannot_say_that_it_lives_takes_itself_for_dead(store, monkeypatch):
 
         with pytest.raises(GroupInUseError, match=r"does not answer(.|\n)*Fix:"):
             hold.check()
+
+
+def test_who_was_paused_and_finds_the_lock_gone_does_not_go_on(store, monkeypatch):
+    """Another one has taken over, has done its work and has let go."""
+    with lock.locked(store, "group", "running") as hold:
+        monkeypatch.setattr(lock, "_SILENT", -1.0)
+        (store / "lock").delete()
+        with pytest.raises(GroupInUseError, match="taken over"):
+            hold.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import millpond as mp
@@ -18,32 +20,35 @@ def total(value, state):
     return new
 
 
+def totals(spark, store, tmp_path, group="g", source="in"):
+    app = mp.Application(
+        consumer_group=group,
+        state_dir=store.path,
+        topics_dir=tmp_path / "topics",
+        auto_offset_reset="earliest",
+        max_records_per_batch=10,
+        spark=spark,
+        loglevel=None,
+    )
+    topic = app.topic(source, key_deserializer="str")
+    app.dataframe(topic).apply(total, stateful=True).to_topic(app.topic("out"))
+    return app
+
+
+def produce(app, topic, *values):
+    with app.get_producer() as producer:
+        for value in values:
+            producer.produce(topic, key="k", value=value)
+
+
 # In S3, tests/remote/test_cluster.py runs a program in `make test`.
 @pytest.mark.parametrize(
     "store", ["hdfs", pytest.param("s3", marks=pytest.mark.soak)], indirect=True
 )
 def test_state_in_a_store_is_like_state_on_a_disk(spark, store, tmp_path):
-    def program(group="g", state_dir=store.path):
-        app = mp.Application(
-            consumer_group=group,
-            state_dir=state_dir,
-            topics_dir=tmp_path / "topics",
-            auto_offset_reset="earliest",
-            max_records_per_batch=10,
-            spark=spark,
-            loglevel=None,
-        )
-        source = app.topic("in", key_deserializer="str")
-        app.dataframe(source).apply(total, stateful=True).to_topic(app.topic("out"))
-        return app
-
-    def produce(*values):
-        with app.get_producer() as producer:
-            for value in values:
-                producer.produce("in", key="k", value=value)
-
+    program = partial(totals, spark, store, tmp_path)
     app = program()
-    produce(*range(40))
+    produce(app, "in", *range(40))
     app.run(drain=True)
     with admin.open(app) as state:
         assert state.info().last_batch == 3
@@ -60,14 +65,49 @@ def test_state_in_a_store_is_like_state_on_a_disk(spark, store, tmp_path):
         state.backup(tmp_path / "backup")
     with locked(store / "g", "g", "a test"), pytest.raises(GroupInUseError):
         app.run(drain=True)
-    produce(7)
+    produce(app, "in", 7)
     app.run(drain=True)
 
-    with admin.open(program("other")) as state:
+    with admin.open(program(group="other")) as state:
         assert state.get("k") == {"total": 0}
     with admin.open(app) as state:
         assert state.get("k") == {"total": 7}
         state.restore(tmp_path / "backup")
         assert state.get("k") == {"total": 0}
-    totals = [record.value for record in app.get_consumer().read("out")]
-    assert totals == [sum(range(i + 1)) for i in range(40)] + [7]
+    written = [record.value for record in app.get_consumer().read("out")]
+    assert written == [sum(range(i + 1)) for i in range(40)] + [7]
+
+
+@pytest.mark.parametrize(
+    "store", ["s3", pytest.param("hdfs", marks=pytest.mark.soak)], indirect=True
+)
+def test_state_in_a_store_is_filled_mended_and_renamed(spark, store, tmp_path):
+    app = totals(spark, store, tmp_path)
+    produce(app, "in", *range(40))
+    assert app.backfill(until={"in": {0: 20}}) == 20
+    app.run(drain=True)
+    with admin.open(app) as state:
+        changes = [change.after for change in state.history("k")]
+        assert changes == [45, 190, 435, 780]
+        state.export(tmp_path / "state.jsonl")
+        state.set("k", {"total": 0})
+        assert state.import_file(tmp_path / "state.jsonl") == 1
+        assert state.get("k") == {"total": 780}
+    produce(app, "in", *range(20))
+    app.run(drain=True)
+
+    generation = (store / "g" / "generations").entries()[-1].name
+    folder = store / "g" / "generations" / generation
+    found = [place for place, _ in (folder / "state").walk() if place.name.endswith(".changelog")]
+    changelog = max(found, key=lambda place: int(place.name.partition("_")[0]))
+    changelog.write(changelog.read()[:-7])
+    with admin.open(app) as state:
+        assert changelog.path in [problem.file for problem in state.verify().problems]
+        state.repair()
+        assert state.verify().problems == []
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.get("k") == {"total": 970}
+        state.rename("in", "renamed")
+    with admin.open(totals(spark, store, tmp_path, source="renamed")) as state:
+        assert state.get("k") == {"total": 970}

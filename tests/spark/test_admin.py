@@ -237,7 +237,7 @@ def test_an_edit_between_a_batch_that_was_begun_and_its_end_writes_nothing_twice
 
 def test_a_rename_is_refused_and_then_the_state_is_moved(app, make_app):
     renamed = payments(make_app, source="orders")
-    with pytest.raises(StateError, match="millpond state rename payments"):
+    with pytest.raises(StateError, match="millpond state rename APP.py payments"):
         renamed.run(drain=True)
 
     with admin.open(app) as state:

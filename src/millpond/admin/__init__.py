@@ -82,6 +82,30 @@ class Admin:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
 
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._opened.directory.group
+
+    @property
+    def folder(self) -> str:
+        """Where the group keeps its state."""
+        return str(self._opened.directory.folder)
+
+    def on_spark(self, told: Callable[[], None]) -> None:
+        """Have a function called when Spark is about to be started."""
+        self._opened.on_spark = told
+
+    def check_free(self, what: str) -> None:
+        """Refuse to go on while the application runs."""
+        with self._opened.directory.held(what):
+            pass
+
+    def clear(self, reset_offsets: bool = False) -> None:
+        """Begin without state; sources go on where they are, or begin anew."""
+        with self._opened.directory.held("clear"):
+            self._opened.directory.clear(reset_offsets=reset_offsets)
+
     def __enter__(self) -> Admin:
         return self
 
@@ -277,12 +301,13 @@ class Admin:
         """
         return change.backup(self._opened, str(path))
 
-    def restore(self, path: str | Path) -> int:
+    def restore(self, path: str | Path, dry_run: bool = False) -> int:
         """Replace the state with that of a backup; return the batch it is of.
 
         Records behind that batch are read again, and what they give is written again.
+        `dry_run`: only look what would become of it.
         """
-        return change.restore(self._opened, str(path))
+        return change.restore(self._opened, str(path), dry_run)
 
     def rescale(self, partitions: int) -> Rescaled:
         """Divide the state into more or fewer parts: so many tasks work on it at a time."""

@@ -13,12 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from millpond.admin.generations import clock_behind, new_generation, recorded
+from millpond.admin.generations import (
+    NewGeneration,
+    clock_behind,
+    journal_of,
+    new_generation,
+    recorded,
+)
 from millpond.admin.opened import At, Opened
-from millpond.checkpoint import Checkpoint
+from millpond.checkpoint import Checkpoint, damaged
 from millpond.connectors.topic import check_name
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
-from millpond.errors import ConfigError, DamagedStateError, StateError
+from millpond.errors import ConfigError, DamagedStateError, StateError, shown
 from millpond.files import Location
 from millpond.state.edit import Edit, encode_edits
 from millpond.state.layout import hash_key
@@ -81,17 +87,21 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
     done = checkpoint.batch(number)
     assert done is not None
     committed = [batch for batch in behind if batch.number <= (checkpoint.last() or 0)]
-    again = recorded(committed)
+    # Those that an earlier rewind or repair has left to be done again come behind them.
+    waiting = _waiting(opened.directory, manifest)
+    again = {**recorded(committed), **waiting}
+    is_foreign = any(batch.foreign for batch in committed)
+    last_read = again[max(again)]["millpond"] if again else {}
     meant = Rewound(
         number,
         done.time_ms,
-        len(again) or len(committed),
-        _records(done.offsets, committed[-1].offsets) if committed else 0,
+        len(committed) if is_foreign else len(again),
+        _records(done.offsets, last_read),
         outputs,
         sum("edits" in batch.source for batch in committed),
         (manifest.partitions, done.partitions or manifest.partitions),
     )
-    if dry_run or not committed:
+    if dry_run or not (committed or (waiting and outputs == "again")):
         return meant
     with new_generation(opened, "rewind", number) as new:
         if outputs == "keep":
@@ -102,9 +112,35 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
             new.journal = Journal()
             new.manifest.replay_until = 0
             new.manifest.stream = stream_of(opened.directory.group, new.manifest)
+        for old, name in reversed(_renames(new.old, number)):
+            _rename_in(new, name, old)
         new.manifest.partitions = meant.partitions[1]
         new.manifest.note("rewind", to=number, outputs=outputs, by=_user())
     return meant
+
+
+def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[str, Any]]:
+    """Return the batches that will be done again already, by the number of their clock."""
+    behind = journal_of(directory, manifest).behind(directory.committed_clock(manifest))
+    return {seq: batch for seq, batch in behind.items() if seq <= manifest.replay_until}
+
+
+def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
+    """Return the renames of key scopes that lie behind a batch."""
+    still = [b for b in manifest.edits() if b > batch]
+    return [
+        (entry["scopes"][0], entry["scopes"][1])
+        for entry in manifest.audit
+        if "scopes" in entry and entry.get("batch") in still
+    ]
+
+
+def _rename_in(new: NewGeneration, old: str, name: str) -> None:
+    """Let batches that are done again wake the groups of a scope under its other name."""
+    for batch in new.journal.batches.values():
+        wake = batch.get("clock", {}).get("wake", {})
+        if old in wake:
+            wake[name] = wake.pop(old)
 
 
 def _records(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> int:
@@ -143,19 +179,22 @@ def backup(opened: Opened, path: str) -> int:
     manifest = opened.manifest()
     number = opened.batch(None, manifest)
     target = opened.sibling(opened.directory.group, path)
+    if target.folder == opened.directory.folder:
+        msg = f"{target.folder} is the state itself."
+        raise StateError(msg + "\nFix: give the backup a folder of its own.")
     if _is_taken(target):
-        msg = f"{target.folder} holds a backup already."
+        msg = f"{target.folder} holds a group or a backup already."
         raise StateError(msg + "\nFix: give each backup a folder of its own.")
     # A run on the copy is another one: what it puts out is not what the group has put out.
     copied = replace(manifest.at(number), id=uuid4().hex, generation=1, audit=list(manifest.audit))
     copied.stream = stream_of(opened.directory.group, copied)
     copied.replay_until = 0
     copied.note("backup", batch=number, by=_user())
-    _copy(opened.directory, manifest, target, copied, number)
+    _copy(opened.directory, manifest, target, copied, number, share=False)
     return number
 
 
-def restore(opened: Opened, path: str) -> int:
+def restore(opened: Opened, path: str, dry_run: bool) -> int:
     """Take the place of the group's state with that of a backup; return its last batch."""
     source = opened.sibling(opened.directory.group, path)
     kept = source.load()
@@ -166,6 +205,8 @@ def restore(opened: Opened, path: str) -> int:
     if number is None:
         msg = f"the backup in {path} holds no batch."
         raise StateError(msg + "\nFix: choose another one.")
+    if dry_run:
+        return number
     directory = opened.directory
     with directory.held("restore") as hold:
         try:
@@ -179,25 +220,38 @@ def restore(opened: Opened, path: str) -> int:
         restored.stream = f"{stream_of(directory.group, restored)}/{uuid4().hex[:8]}"
         restored.note("restore", batch=number, by=_user())
         hold.check()
-        _copy(source, kept, directory, restored, number)
+        _copy(source, kept, directory, restored, number, share=False)
         directory.drop_others(restored.generation, 0 if before is None else before.generation)
     return number
 
 
 def _copy(
-    source: StateDirectory, manifest: Manifest, target: StateDirectory, copied: Manifest, last: int
+    source: StateDirectory,
+    manifest: Manifest,
+    target: StateDirectory,
+    copied: Manifest,
+    last: int,
+    *,
+    share: bool = True,
 ) -> None:
     """Copy a generation with its sources; the manifest comes last."""
     folder = target.generation_folder(copied.generation)
+    copied.since = last
     try:
-        source.checkpoint(manifest).copy_to(folder, last)
+        if lost := source.lost_commit(manifest):
+            raise damaged(lost, "it is gone")
+        source.checkpoint(manifest).copy_to(folder, last, share=share)
         Checkpoint(folder).check(manifest.layers)
+        for place in Checkpoint(folder).unfit():
+            home = source.generation(manifest).path
+            bad = Location(place._files, place.path.replace(folder.path, home))
+            raise damaged(bad, "its checksum does not fit, and nothing was copied")
         clock = clock_behind(source, manifest, last)
         if clock is not None:
             target.clock_file(copied).write(json.dumps(clock).encode())
         for place, info in source.sources.walk():
             relative = place.path.removeprefix(source.sources.path + "/")
-            _copy_source(place, target.sources / relative, info.name)
+            _copy_source(place, target.sources / relative, info.name, share)
         target.save(copied)
     except BaseException:
         target.abandon(copied.generation)
@@ -220,10 +274,10 @@ def _check_not_of_files(manifest: Manifest, batch: int) -> None:
         raise StateError(msg + f"\nFix: choose batch {manifest.live_from} or a later one.")
 
 
-def _copy_source(place: Location, target: Location, name: str) -> None:
+def _copy_source(place: Location, target: Location, name: str, share: bool) -> None:
     """Segments never change, so their bytes may be shared; nothing else may: locks above all."""
     if name.endswith(".arrow"):
-        place.copy_to(target)
+        place.copy_to(target, share)
     elif not name.endswith("lock"):
         target.write(place.read() or b"")
 
@@ -236,10 +290,10 @@ ALL: Any = object()
 
 
 def place(opened: Opened, store: str | None) -> tuple[str, str]:
-    """Return the scope and the store that are meant; None: the only one there is."""
+    """Return the scope and the store that are meant; None: the only one that can be edited."""
     manifest, _ = opened.view(None)
-    scope, name = find_place(manifest, store)
-    if name in manifest.settings.get(scope, {}):
+    scope, name = find_place(manifest, store, lambda *found: not has_own_form(manifest, *found))
+    if has_own_form(manifest, scope, name):
         msg = f"{scope}/{name} is kept in a form of its own, not as values that a function set."
         raise StateError(msg + "\nFix: delete the key, or rewind to before the mistake.")
     return scope, name
@@ -260,7 +314,15 @@ def set_values(
             stored = (opened.stored(name), opened.stored(value))
             edits.append((scope, Edit("set", data, store, *stored, version=version)))
     shown_keys = keys if len(keys) <= 10 else [*keys[:10], f"and {len(keys) - 10} more"]
-    return edit(opened, edits, what, {"store": f"{scope}/{store}", "keys": shown_keys})
+    details: dict[str, Any] = {"store": f"{scope}/{store}", "keys": shown_keys}
+    if len(keys) == 1:
+        details["values"] = {repr(name): shown(value, 200) for name, value in values.items()}
+    return edit(opened, edits, what, details)
+
+
+def has_own_form(manifest: Manifest, scope: str, store: str) -> bool:
+    """Tell whether a store is that of a window, an aggregation or a table."""
+    return store in manifest.settings.get(scope, {})
 
 
 def version_in(manifest: Manifest, scope: str, store: str) -> int:
@@ -277,10 +339,12 @@ def delete(opened: Opened, key: Any, name: Any, store: str | None) -> int:
         targets = [find_place(manifest, store)]
     stored = None if name is ALL else opened.stored(name)
     edits = [
-        (scope, Edit("delete", opened.key_bytes(manifest, scope, key), held_in, stored))
+        (scope, Edit("delete", data, held_in, stored))
         for scope, held_in in targets
+        for data in opened.possible_key(manifest, scope, key, is_asked=len(targets) == 1)
     ]
-    return edit(opened, edits, "delete", {"keys": [repr(key)], "store": store or "all"})
+    details = {"keys": [repr(key)], "store": store or "all"}
+    return edit(opened, edits, "delete", details | ({} if name is ALL else {"name": repr(name)}))
 
 
 def edit(
@@ -309,7 +373,7 @@ def edit(
         for (scope, group), mine in grouped.items()
         for low in range(0, len(mine), _AT_ONCE)
     ]
-    return _run(opened, _frame(opened, rows), what, details, amend)
+    return _run(opened, lambda _: _frame(opened, rows), what, details, amend)
 
 
 def _frame(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
@@ -321,13 +385,13 @@ def _frame(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
 
 def _run(
     opened: Opened,
-    rows: Any,
+    rows: Callable[[Manifest], Any],
     what: str,
     details: dict[str, Any],
     amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     offsets: dict[str, dict[str, int]] | None = None,
 ) -> int:
-    """Run rows as a batch of their own in a new generation."""
+    """Run rows, made when the group is ours, as a batch of their own in a new generation."""
     from millpond.spark.edit import run_edit
     from millpond.spark.ship import send_package
 
@@ -342,8 +406,8 @@ def _run(
             frozenset(scope for scope, layer in layer_of.items() if layer == number)
             for number in range(1, manifest.layers + 1)
         ]
-        groups = manifest.groups
-        changed = run_edit(session, new.checkpoint, rows, layers, groups, offsets)
+        frame, groups = rows(new.old), manifest.groups
+        changed = run_edit(session, new.checkpoint, frame, layers, groups, offsets)
         if new.clock is None:
             # The last batch is the edit, and must not be done again by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
@@ -351,7 +415,10 @@ def _run(
             new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
         if offsets is not None:
             manifest.backfill, manifest.live_from = {}, new.checkpoint.last() or 0
-        manifest.note(what, changed=changed, by=_user(), **details)
+        if "scopes" in details:
+            _rename_in(new, *details["scopes"])
+        last = new.checkpoint.last()
+        manifest.note(what, changed=changed, batch=last, by=_user(), **details)
     return changed
 
 
@@ -359,8 +426,8 @@ def move_offsets(opened: Opened, offsets: dict[str, dict[str, int]], what: str) 
     """Let sources go on from other offsets; the state stays as it is."""
     from millpond.spark.edit import EDITS
 
-    rows = _frame(opened, [("", 0, EDITS, encode_edits([]))])
-    _run(opened, rows, what, {"offsets": offsets}, offsets=offsets)
+    rows = [("", 0, EDITS, encode_edits([]))]
+    _run(opened, lambda _: _frame(opened, rows), what, {"offsets": offsets}, offsets=offsets)
 
 
 def end_backfill(opened: Opened) -> None:
@@ -412,7 +479,9 @@ def _rename_scope(
     if new in manifest.stores:
         msg = f"there is state under {new!r} already."
         raise StateError(msg + "\nFix: choose another name.")
-    blobs = opened.reader(manifest).blobs(opened.batch(None, manifest))
+
+    def rows(known: Manifest) -> Any:
+        return moved(opened.reader(known).blobs(opened.batch(None, known)), old, new)
 
     def amend(claims: dict[str, Any]) -> dict[str, Any]:
         for said in claims.values():
@@ -420,22 +489,27 @@ def _rename_scope(
                 said[new] = said.pop(old)
         return claims
 
-    return _run(opened, moved(blobs, old, new), "rename", details, amend)
+    return _run(opened, rows, "rename", {**details, "scopes": [old, new]}, amend)
 
 
-def find_place(manifest: Manifest, name: str | None) -> tuple[str, str]:
-    """Return the scope and the store of a name; None: the only one there is."""
+def find_place(
+    manifest: Manifest, name: str | None, fits: Callable[[str, str], bool] | None = None
+) -> tuple[str, str]:
+    """Return the scope and the store of a name; None: the only one there is, or that fits."""
     found = [
         (scope, store)
         for scope, stores in manifest.stores.items()
         for store in stores
         if name in (None, f"{scope}/{store}", store, scope)
     ]
+    if fits is not None and len(found) > 1:
+        found = [place for place in found if fits(*place)] or found
     if len(found) != 1:
-        known = ", ".join(f"{s}/{n}" for s, names in manifest.stores.items() for n in names)
+        places = [f"{s}/{n}" for s, names in manifest.stores.items() for n in names]
         what = f"there is not one store {name!r}" if name else "the store is not said"
-        msg = f"{what}; there are {known}."
-        raise StateError(msg + "\nFix: use one of these.")
+        msg = f"{what}; there are {', '.join(places) or 'none'}."
+        first = "/".join(found[0]) if found else (places or ["none"])[0]
+        raise StateError(msg + f"\nFix: say which: --store {first}, or store={first!r} in Python.")
     return found[0]
 
 

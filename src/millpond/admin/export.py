@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from millpond.admin.change import edit, place, version_in
+from millpond.admin.change import edit, find_place, place, version_in
 from millpond.admin.look import is_asked, scan, table_of
 from millpond.admin.opened import At, Opened
 from millpond.connectors.serde import key_from_text
@@ -212,23 +212,34 @@ class _writer:
 
 
 def import_file(opened: Opened, path: str, store: str | None) -> int:
-    """Set the values of a file that `export` wrote, or one like it; return how many changed."""
+    """Set the values of a file that `export` wrote, or one like it; return how many changed.
+
+    Where a store is given, rows of others are left out.
+    """
     manifest, _ = opened.view(None)
     forms = opened.key_forms(manifest)
     place_of = cache(lambda name: place(opened, name))
     edits = []
-    for number, row in enumerate(_read(Path(path)), 1):
+    for number, row in _rows(Path(path)):
         try:
-            scope, held_in = place_of(_store_of(row) or store)
+            named = _store_of(row)
+            is_other = store is not None and named is not None
+            if is_other and not is_asked(*find_place(manifest, named), store):
+                continue
+            scope, held_in = place_of(named or store)
             key = key_from_text(forms.get(scope, "bytes"), row["key"])
             value = from_plain(row["value"])
             version = version_in(manifest, scope, held_in)
             name = from_text(row["name"])
             edits.append((scope, Edit("set", key, held_in, name, value, version=version)))
         except (KeyError, TypeError, ValueError, ValueTypeError, ConfigError, StateError) as error:
-            msg = f"row {number} of {path} cannot be imported: {error!s} ({shown(row)})."
-            fix = "\nFix: it needs key, name and value; nothing was changed."
-            raise ConfigError(msg + fix) from error
+            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            what, _, fix = what.partition("\nFix: ")
+            msg = f"row {number} of {path} cannot be imported: {what} ({shown(row)})."
+            fix = fix or "a row has key, name and value."
+            if "form of its own" in what:
+                fix = "name the store that is meant: --store SCOPE/STORE leaves the others out."
+            raise ConfigError(f"{msg} Nothing was changed.\nFix: {fix}") from error
     return edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
 
 
@@ -236,6 +247,20 @@ def _store_of(row: dict[str, Any]) -> str | None:
     if row.get("scope") and row.get("store"):
         return f"{row['scope']}/{row['store']}"
     return row.get("store") or row.get("scope")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file with their numbers; a file that cannot be read is named."""
+    number = 0
+    try:
+        for number, row in enumerate(_read(path), 1):
+            if not isinstance(row, dict):
+                raise ValueError(f"{shown(row)} is no object with names")
+            yield number, row
+    except (ValueError, OSError, csv.Error, pa.ArrowException) as error:
+        msg = f"row {number + 1} of {path} cannot be read: {error}. Nothing was changed."
+        fix = "a file as `millpond state export` writes it: JSON lines, CSV or Parquet."
+        raise ConfigError(f"{msg}\nFix: {fix}") from error
 
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:

@@ -66,6 +66,8 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
                 directory.clock_file(manifest).write(json.dumps(new.clock).encode())
             directory.journal_file(manifest).write(new.journal.encode())
             hold.check()
+            done = new.checkpoint.last()
+            manifest.since = -1 if done is None else done
             directory.save(manifest)
         except BaseException:
             directory.abandon(number)
@@ -137,4 +139,5 @@ def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
 
 def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
     """Return a clock file behind which every group is asked what it waits for."""
-    return {**known, "seq": seq, "due": {}, "is_sure": False}
+    told = {name: value for name, value in known.items() if name != "keys"}  # may be others now
+    return {**told, "seq": seq, "due": {}, "is_sure": False}

@@ -90,7 +90,7 @@ def verify(opened: Opened) -> Verified:
         manifest = directory.recalled()
     checkpoint = directory.checkpoint(manifest)
     found = checkpoint.folder.walk()
-    problems += damaged_files(checkpoint)
+    problems += damaged_files(checkpoint) + _lost_commit(directory, manifest)
     values = 0
     try:
         checkpoint.check(manifest.layers)
@@ -101,7 +101,8 @@ def verify(opened: Opened) -> Verified:
         try:
             values = _count(opened, manifest, last)
         except MillpondError as error:
-            problems.append(Problem(str(checkpoint.folder), _first_line(error)))
+            if not problems:  # what Spark says of a damaged file is long and names it seldom
+                problems.append(Problem(_file_of(error, checkpoint), _first_line(error)))
     problems += _beside(directory, manifest)
     known = {problem.file: problem for problem in reversed(problems)}
     size = sum(info.size for _, info in found)
@@ -121,6 +122,11 @@ def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
         except (ValueError, TypeError) as error:
             problems.append(Problem(str(place), str(error)))
     return problems
+
+
+def _lost_commit(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
+    lost = directory.lost_commit(manifest)
+    return [] if lost is None else [Problem(str(lost), "it is gone")]
 
 
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
@@ -156,8 +162,10 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
         problems: list[Problem] = []
         manifest = _manifest(directory, problems)
         checkpoint = directory.checkpoint(manifest)
-        problems += damaged_files(checkpoint)
         journal = _journal(directory, manifest)
+        if not (problems or checkpoint.planned() or journal.batches or manifest.replay_until):
+            return Repaired(None, 0, [])  # nothing has been done yet
+        problems += damaged_files(checkpoint) + _lost_commit(directory, manifest)
         work = directory.generation_folder(directory.next_generation())
         try:
             return _repair(opened, manifest, journal, problems, work, hold, lose_edits)
@@ -187,6 +195,10 @@ def _repair(
     if not problems and batch == old.last():
         directory.drop_generation(int(work.name))
         return Repaired(batch, 0, [])
+    if batch is None and manifest.live_from:
+        msg = f"nothing of {old.folder} is whole, and its first batches are of a backfill of files."
+        fix = "millpond state restore, if there is a backup; or start over: app.clear_state(True)."
+        raise StateError(f"{msg}\nFix: {fix}")
     seq = 0 if batch is None else seqs[batch]
     done = max([seq, *seqs.values(), journal.delivered + 1])
     gap = set(range(seq + 1, done + 1)) - journal.batches.keys()
@@ -197,7 +209,7 @@ def _repair(
             "Fix: millpond state restore, if there is a backup; or start over: app.clear_state()."
         )
         raise StateError(msg)
-    edits = _edits_behind(old, batch)
+    edits = _edits_behind(manifest, old, batch)
     if edits and not lose_edits:
         msg = (
             f"with what is damaged, {len(edits)} change(s) of the state by hand would be lost "
@@ -209,7 +221,7 @@ def _repair(
     else:
         new.cut(batch)
     mended = replace(manifest.at(batch), generation=int(work.name), audit=list(manifest.audit))
-    mended.replay_until = done
+    mended.replay_until, mended.since = done, -1 if batch is None else batch
     planned = None if batch is None else new.batch(batch)
     if planned is not None and planned.partitions:
         mended.partitions = planned.partitions
@@ -277,16 +289,16 @@ def _clock(
     return clock_of(journal, seq)
 
 
-def _edits_behind(checkpoint: Checkpoint, last: int | None) -> list[int]:
-    """Return the batches behind one that people have put there, as far as they can be read."""
-    found = []
+def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) -> list[int]:
+    """Return the batches behind one that people have put there: by the audit and by the log."""
+    found = {number for number in manifest.edits() if last is None or number > last}
     for number in checkpoint.committed():
         with suppress(DamagedStateError):
             batch = checkpoint.batch(number)
             is_behind = batch is not None and (last is None or number > last)
             if batch is not None and is_behind and "edits" in batch.source:
-                found.append(number)
-    return found
+                found.add(number)
+    return sorted(found)
 
 
 def _seqs(checkpoint: Checkpoint) -> dict[int, int]:

@@ -48,6 +48,8 @@ class ChangedValue:
     after: Any
     is_new: bool = False
     is_gone: bool = False
+    is_by_hand: bool = False
+    """Whether people did it, with `millpond state`."""
     records: list[Record] = field(default_factory=list)
     """The records of the batch that reached the key, where the source still has them."""
 

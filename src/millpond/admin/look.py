@@ -65,8 +65,7 @@ def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem
     def read() -> list[StateItem]:
         manifest, batch = opened.view(at)
         found: list[StateItem] = []
-        for scope in _scopes(manifest, store):
-            data = opened.key_bytes(manifest, scope, key)
+        for scope, data in keys_of(opened, manifest, key, store):
             group = hash_key(data) % manifest.groups
             blobs = opened.reader(manifest).group(scope, group, batch, manifest.layer_of.get(scope))
             for item in key_items(blobs, manifest.groups, data) or []:
@@ -76,6 +75,25 @@ def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem
         return found
 
     return _again_if_it_moved(read)
+
+
+def keys_of(
+    opened: Opened, manifest: Manifest, key: Any, store: str | None
+) -> list[tuple[str, bytes | None]]:
+    """Return the stored form of a key in each scope in which it can be one.
+
+    Raises:
+        ConfigError: where it can be one in none of them.
+    """
+    scopes = _scopes(manifest, store)
+    found = [
+        (scope, data)
+        for scope in scopes
+        for data in opened.possible_key(manifest, scope, key, is_asked=False)
+    ]
+    if not found:
+        opened.key_bytes(manifest, scopes[0], key)  # says why
+    return found
 
 
 def table_of(opened: Opened, store: str | None, at: At) -> tuple[str, str] | None:
@@ -152,8 +170,7 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
     # What the oldest batch changed is not known unless it was the first of all.
     first = done[0] if done[0] == 0 else done[0] + 1
     found: list[ChangedValue] = []
-    for scope in _scopes(manifest, store):
-        data = opened.key_bytes(manifest, scope, key)
+    for scope, data in keys_of(opened, manifest, key, store):
         group = hash_key(data) % manifest.groups
         rows = opened.reader(manifest).changes(first, done[-1], scope, group)
         own = [
@@ -178,6 +195,7 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
                 after=opened.value(after),
                 is_new=before is None,
                 is_gone=after is None,
+                is_by_hand=batch is not None and "edits" in batch.source,
                 records=recall.batch(number) if number in recent else [],
             )
             found.append(change)
@@ -213,7 +231,7 @@ def top(opened: Opened, limit: int, by: str) -> list[KeySize]:
 
     if by not in ("bytes", "values", "changes"):
         msg = f"by must be 'bytes', 'values' or 'changes', got {by!r}."
-        raise ConfigError(msg + "\nFix: by='bytes'.")
+        raise ConfigError(msg + "\nFix: one of these, as in --by bytes.")
     manifest, batch = opened.view(None)
     reader = opened.reader(manifest)
     done = opened.directory.checkpoint(manifest).committed()
@@ -246,7 +264,7 @@ def _scopes(manifest: Manifest, store: str | None) -> list[str]:
     if not found:
         known = [f"{scope}/{name}" for scope, names in manifest.stores.items() for name in names]
         msg = f"there is no store {store!r}; there are {', '.join(sorted(known)) or 'none'}."
-        raise StateError(msg + "\nFix: use one of these.")
+        raise StateError(msg + f"\nFix: use one of these{', as in ' + known[0] if known else ''}.")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,8 @@ class Opened:
         self._is_plain = plain or not isinstance(target, Application)
         self.app = target if isinstance(target, Application) else None
         self._options = options
+        self.on_spark: Callable[[], None] = lambda: None
+        """Called when Spark is about to be started, which takes seconds."""
         if self.app is not None:
             config = self.app.config
             state_dir, group = config.state_dir, group or config.consumer_group
@@ -66,7 +68,9 @@ class Opened:
         if len(found) == 1:
             return found[0]
         msg = f"{self._state_dir} has {len(found)} groups ({', '.join(found) or 'none'})."
-        fix = "choose one: group=" + repr(found[0]) if found else "is it the right folder?"
+        fix = "is it the right folder?"
+        if found:
+            fix = f"choose one: --group {found[0]}, or group={found[0]!r} in Python."
         raise ConfigError(f"{msg}\nFix: {fix}")
 
     # --- Spark ------------------------------------------------------------------------------
@@ -74,9 +78,11 @@ class Opened:
     @property
     def session(self) -> Any:
         """A Spark session; started when it is first needed."""
-        from millpond.spark.session import open_session
+        from millpond.spark.session import has_session, open_session
 
         options = self._options
+        if options.get("spark") is None and not has_session():
+            self.on_spark()
         return open_session(
             options.get("master"),
             options.get("spark"),
@@ -140,7 +146,7 @@ class Opened:
             return _batch_at(checkpoint, done, at)
         if at not in done:
             msg = f"batch {at} is not kept; there are {done[0]} to {done[-1]}."
-            raise StateError(msg + f"\nFix: choose one of these, as in --at {done[0]}.")
+            raise StateError(msg + f"\nFix: choose one of these, as in batch {done[-1]}.")
         return at
 
     # --- keys and values --------------------------------------------------------------------
@@ -179,6 +185,17 @@ class Opened:
         else:
             decode = bytes if form in (None, "own") else deserializer(form)
         return lambda key: None if key is None else decode(key)
+
+    def possible_key(
+        self, manifest: Manifest, scope: str, key: Any, *, is_asked: bool
+    ) -> list[bytes | None]:
+        """Return the stored form of a key; nothing where it is none of a scope nobody asked for."""
+        try:
+            return [self.key_bytes(manifest, scope, key)]
+        except ConfigError:
+            if is_asked:
+                raise
+            return []
 
     def key_bytes(self, manifest: Manifest, scope: str, key: Any) -> bytes | None:
         """Return the stored form of a key.
@@ -232,8 +249,8 @@ def moment(text: str) -> datetime:
         if re.fullmatch(r"\d\d?:\d\d(:\d\d)?", text):
             clock = [int(part) for part in text.split(":")]
             hours, minutes, *rest = clock
-            today = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
-            return today + timedelta(hours=hours, minutes=minutes, seconds=sum(rest))
+            today = datetime.now().replace(microsecond=0)
+            return today.replace(hour=hours, minute=minutes, second=sum(rest))
         return datetime.fromisoformat(text)
     except ValueError:
         msg = f"{text!r} is neither a batch nor a time."

@@ -392,6 +392,11 @@ class FileReader:
     def _rows(self, file: Path, modified: int) -> pa.RecordBatch:
         rows = _read_rows(file, self.source.format)
         codec, key, timestamp = Codec(), self.source.key, self.source.timestamp
+        for row in rows:
+            for option, name in (("key", key), ("timestamp", timestamp)):
+                if name is not None and name not in row:
+                    msg = f"{option}={name!r}, but a row has only {', '.join(row) or 'nothing'}"
+                    raise ValueError(msg)
         keys = [None if key is None or row[key] is None else codec.encode(row[key]) for row in rows]
         times = [modified if timestamp is None else _to_ms(row[timestamp]) for row in rows]
         return _segment(keys, [inflight.encode(row) for row in rows], times, len(rows))

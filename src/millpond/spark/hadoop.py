@@ -45,7 +45,7 @@ class HadoopFiles:
         hadoop = jvm.org.apache.hadoop.fs
         # Looking a class up costs a call for each dot of its name.
         self._path, self._context, self._util = hadoop.Path, hadoop.FileContext, hadoop.FileUtil
-        self._streams = jvm.org.apache.commons.io.IOUtils
+        self._streams, self._crc32c = jvm.org.apache.commons.io.IOUtils, jvm.java.util.zip.CRC32C
         rename = hadoop.Options.Rename
         self._replace, self._keep = gateway.new_array(rename, 1), gateway.new_array(rename, 1)
         self._replace[0], self._keep[0] = rename.OVERWRITE, rename.NONE
@@ -63,6 +63,11 @@ class HadoopFiles:
                 return bytes(self._streams.toByteArray(stream))
             finally:
                 stream.close()
+
+    def measured(self, path: str) -> tuple[int, int | None]:
+        data, found = self.read(path) or b"", self._crc32c()
+        found.update(data)
+        return len(data), found.getValue()
 
     def write(self, path: str, data: bytes) -> None:
         with _telling(path):
@@ -105,7 +110,7 @@ class HadoopFiles:
             )
             return sorted(infos)
 
-    def copy(self, source: str, target: str) -> None:
+    def copy(self, source: str, target: str, share: bool = True) -> None:
         with _telling(source):
             start = (self._system(source), self._path(source))
             end = (self._system(target), self._path(target))

@@ -26,7 +26,7 @@ from millpond.errors import (
     StepError,
 )
 from millpond.runtime.batch import Row
-from millpond.spark.said import disk_trouble, is_damage, said, shortened
+from millpond.spark.said import disk_trouble, is_damage, said, what_is_damaged
 
 __all__ = ["Query"]
 
@@ -175,14 +175,10 @@ def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError
             "committed, and the run continues with it."
         )
     if is_damage(text, checkpoint.folder.path):
-        what = shortened(text)
-        if checkpoint.folder.path not in what:  # Spark does not always say which file it was
-            found = checkpoint.unfit() if checkpoint.folder.is_local else []
-            what += f" ({', '.join(map(str, found)) or checkpoint.folder})"
         return DamagedStateError(
-            f"Spark cannot load the state: {what}\n"
-            "Fix: millpond state verify APP.py says what is damaged, millpond state repair APP.py "
-            'mends it; Application(recover="auto") does so at the start.'
+            f"Spark cannot load the state: {what_is_damaged(text, checkpoint)}.\n"
+            "Fix: millpond state repair APP.py mends it, millpond state verify APP.py says more; "
+            'Application(recover="auto") mends it at the start.'
         )
     python = text.rfind("Traceback (most recent call last)")
     return EngineError(

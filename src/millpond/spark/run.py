@@ -288,6 +288,9 @@ class SparkRun:
         config = self._program.config
         starts = self._manifest.start_offsets
         committed = self._directory.committed_offsets(self._manifest)
+        if self._backfill is not None and self._directory.committed(self._manifest) is None:
+            starts.clear()  # history is read from its beginning, whatever was read once
+            committed = {}
         for name, reader in self._readers.items():
             if name not in committed and name not in starts:
                 # Written down once: "latest" at a replay of the first batch is another place.

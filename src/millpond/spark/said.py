@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["disk_trouble", "is_damage", "said", "shortened"]
+from millpond.checkpoint import Checkpoint
+
+__all__ = ["disk_trouble", "is_damage", "said", "what_is_damaged"]
 
 # What Spark says when files of a checkpoint are torn, changed or gone.
 _DAMAGE = re.compile(
@@ -49,8 +51,15 @@ def disk_trouble(text: str) -> str | None:
     return None if found is None else found[0]
 
 
-def shortened(text: str) -> str:
-    """Return the lines that say what is wrong with which file."""
+def what_is_damaged(text: str, checkpoint: Checkpoint) -> str:
+    """Return which files of a checkpoint are not as they were written, and how that showed.
+
+    What Spark says is long and does not always name the file.
+    """
+    bad = [str(place) for place in checkpoint.unfit()]
+    if bad:
+        return f"{', '.join(bad[:5])} {'is' if len(bad) == 1 else 'are'} not as it was written"
     lines = [line.strip() for line in text.splitlines()]
-    telling = [line for line in lines if _DAMAGE.search(line) or "/" in line]
-    return " / ".join(dict.fromkeys(telling))[:1500] or text[:1500]
+    about = [line for line in lines if checkpoint.folder.path in line]
+    said = next(iter(about or [line for line in lines if _DAMAGE.search(line)] or lines), "")
+    return said[-500:] if checkpoint.folder.path in said else f"{said[-500:]} ({checkpoint.folder})"

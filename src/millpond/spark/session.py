@@ -25,7 +25,7 @@ from millpond.errors import EngineError
 from millpond.files import is_object_store, is_remote
 from millpond.spark.nursery import open_nursery
 
-__all__ = ["open_session"]
+__all__ = ["has_session", "open_session"]
 
 # Set on the session that we make; a session given by the user gets only what a query can set.
 _SESSION = {
@@ -101,6 +101,11 @@ def open_session(
     for key, value in {**_QUERY, _MANAGER: _file_manager(str(state_dir))}.items():
         session.conf.set(key, config.get(key, value))
     return session
+
+
+def has_session() -> bool:
+    """Tell whether Spark runs in this process already."""
+    return SparkContext._active_spark_context is not None
 
 
 def _file_manager(state_dir: str) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import key_to_text
 from millpond.errors import DamagedStateError, EngineError, StateError
-from millpond.spark.said import is_damage, said, shortened
+from millpond.spark.said import is_damage, said, what_is_damaged
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
@@ -244,8 +244,8 @@ def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineErr
     text = said(error)
     if is_damage(text, checkpoint.folder.path) or "STDS_" in text:
         msg = (
-            f"the state in {checkpoint.folder} cannot be read: {shortened(text)}\n"
-            "Fix: millpond state verify says what is damaged, millpond state repair mends it."
+            f"the state cannot be read: {what_is_damaged(text, checkpoint)}.\n"
+            "Fix: millpond state repair TARGET mends it; millpond state verify TARGET says more."
         )
         return DamagedStateError(msg)
     return EngineError(f"Spark could not read the state: {text[:2000]}\nFix: see the message.")

@@ -174,7 +174,8 @@ class KafkaWriter:
         sender.producer.begin_transaction()
         self._put(sender, parts)
         self._put_mark({**(self._last or {}), "run": self._run}, sender)
-        if sender.producer.flush(_COMMIT):  # what did not arrive takes nothing with it
+        left = sender.producer.flush(_COMMIT)
+        if left or sender.failed:  # what did not arrive takes nothing with it
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         sender.producer.abort_transaction(_COMMIT)
 
