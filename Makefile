@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit servers spark soak bench bench-kafka clean
+.PHONY: help setup java demo test lint unit kafka stores spark soak bench bench-kafka clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,8 +27,8 @@ demo: setup java ## Run a stateful pipeline on Spark, with live progress and the
 	$(BIN)/python examples/demo.py
 
 test: lint unit ## Lint, type-check and run all tests
-	@# Most of the time tests against servers wait, so they run beside the others.
-	$(MAKE) -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) servers spark
+	@# Tests against servers wait most of the time, so they run beside the others.
+	$(MAKE) -j3 $(if $(filter output-sync,$(.FEATURES)),-Otarget) stores kafka spark
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -38,9 +38,12 @@ lint: setup
 unit: setup ## Tests without a JVM
 	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
 
-servers: setup java ## Tests against a real Kafka broker, S3, HDFS, and with a disk that fails
-	$(BIN)/pytest -q --durations=15 -m "(kafka or spark or cluster) and not soak" \
-		tests/kafka tests/remote tests/disturbed
+kafka: setup java ## Tests against a real Kafka broker
+	$(BIN)/pytest -q --durations=10 -m "(kafka or spark) and not soak" tests/kafka
+
+stores: setup java ## Tests with S3, HDFS, clusters, and with programs, brokers and disks that fail
+	$(BIN)/pytest -q --durations=10 -m "(kafka or spark or cluster) and not soak" \
+		tests/remote tests/disturbed
 
 spark: setup java ## Tests on Spark alone
 	$(BIN)/pytest -q --durations=15 -m "spark and not soak" tests/spark tests/docs

@@ -176,7 +176,8 @@ class Checkpoint:
         batch, before = self.batch(number), self.batch(number - 1)
         if batch is None or before is None:
             return False
-        return batch.clock.get("seq") == before.clock.get("seq")
+        seq = batch.clock.get("seq")
+        return seq is not None and seq == before.clock.get("seq")
 
     def copy_to(
         self,
@@ -190,28 +191,45 @@ class Checkpoint:
         State files never change once they are there, so on one disk their bytes may be shared.
         """
         last = self.last() if last is None else last
-        for place, info in self.folder.walk():
-            relative = place.path.removeprefix(self.folder.path + "/")
-            if place.path in leave_out or info.name.endswith(".tmp"):
-                continue
-            if last is None or not _is_behind(relative, last):
-                if "/_metadata/" in f"/{relative}" and info.name.isdigit():
-                    self._copy_metadata(place, target, relative)
-                elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
-                    # Of one that runs, files of old batches may go while we look at them.
-                    with suppress(FileNotFoundError):
-                        place.copy_to(target / relative, share)
+
+        def copy(place: Location) -> None:
+            relative = self._relative(place)
+            if "/_metadata/" in f"/{relative}" and place.name.isdigit():
+                self._copy_metadata(place, target, relative)
+            elif not ("/_metadata/" in f"/{relative}" and relative.endswith(".crc")):
+                # Of one that runs, files of old batches may go while we look at them.
+                with suppress(FileNotFoundError):
+                    place.copy_to(target / relative, share)
+
+        wanted = [
+            place
+            for place, info in self.folder.walk()
+            if place.path not in leave_out
+            and not info.name.endswith(".tmp")
+            and (last is None or not _is_behind(self._relative(place), last))
+        ]
+        self.folder.each(wanted, copy)
+
+    def _relative(self, place: Location) -> str:
+        return place.path.removeprefix(self.folder.path + "/")
 
     def unfit(self) -> list[Location]:
         """Return the files that are not as they were written, by the checksums beside them."""
-        files = (place for place, info in self.folder.walk() if not info.name.startswith("."))
-        return [place for place in files if not checksum_fits(place)]
+        files = [place for place, _ in self.folder.walk()]
+        known = {place.path for place in files}
+        told = [
+            place
+            for place in files
+            if not place.name.startswith(".")
+            and any(sums.path in known for sums in _sums_of(place))
+        ]
+        fit = self.folder.each(told, checksum_fits)
+        return [place for place, is_fit in zip(told, fit, strict=True) if not is_fit]
 
     def cut(self, last: int) -> None:
         """Remove what belongs to batches behind one."""
-        for place, _ in self.folder.walk():
-            if _is_behind(place.path.removeprefix(self.folder.path + "/"), last):
-                place.delete()
+        files = [place for place, _ in self.folder.walk()]
+        self.folder.each((p for p in files if _is_behind(self._relative(p), last)), Location.delete)
 
     def _copy_metadata(self, place: Location, target: Location, relative: str) -> None:
         """Copy the description of an operator; it names its schema file by its whole path."""
@@ -278,15 +296,21 @@ def damaged(file: Location, error: object) -> DamagedStateError:
     return DamagedStateError(msg)
 
 
-def checksum_fits(file: Location) -> bool:
-    """Tell whether a file is as it was written, by the checksums that lie beside it.
+def _sums_of(file: Location) -> tuple[Location, Location]:
+    """Return where checksums of a file may lie.
 
-    On a disk Hadoop puts some there for every file; elsewhere there are those of Spark, which it
-    has for the files of state.
+    On a disk Hadoop puts some beside every file; elsewhere there are those of Spark, which it has
+    for the files of state.
     """
-    sums = file.beside(f".{file.name}.crc").read()
+    return file.beside(f".{file.name}.crc"), file.beside(f"{file.name}.crc")
+
+
+def checksum_fits(file: Location) -> bool:
+    """Tell whether a file is as it was written, by the checksums that lie beside it."""
+    of_hadoop, of_spark = _sums_of(file)
+    sums = of_hadoop.read()
     if sums is None:
-        return _fits_spark(file, file.beside(f"{file.name}.crc").text())
+        return _fits_spark(file, of_spark.text())
     data = file.read()
     if data is None or sums[:4] != b"crc\x00":
         return False

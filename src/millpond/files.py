@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 __all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_object_store", "is_remote", "local"]
+
+T = TypeVar("T")
+
+# Files of another machine that are worked on at a time.
+_AT_ONCE = 8
 
 _OBJECT_STORES = ("s3a", "s3", "abfs", "abfss", "gs", "wasb", "wasbs")
 
@@ -144,6 +150,13 @@ class Location:
             place = self / info.name
             found += place.walk() if info.is_folder else [(place, info)]
         return found
+
+    def each(self, places: Iterable[Location], work: Callable[[Location], T]) -> list[T]:
+        """Do something with files below this folder; where each costs a journey, some at once."""
+        if self.is_local:
+            return [work(place) for place in places]
+        with ThreadPoolExecutor(_AT_ONCE, "millpond-files") as pool:
+            return list(pool.map(work, places))
 
     def copy_to(self, target: Location, share: bool = True) -> None:
         """Copy a file that will never change; `share`: on one disk, both may be the same bytes."""

@@ -7,6 +7,7 @@ import stores
 
 from millpond.files import Location
 from millpond.spark.hadoop import HadoopFiles
+from millpond.spark.session import open_session
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,7 @@ def _known(store, spark):
     for name, value in store.spark_config.items():
         if name.startswith("spark.hadoop."):
             hadoop.set(name.removeprefix("spark.hadoop."), value)
+    open_session(None, spark, {}, "tests", store.url)  # as a run does before it reads a file there
     return store
 
 

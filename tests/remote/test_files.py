@@ -39,6 +39,16 @@ def test_what_is_written_is_read(folder):
     assert file.exists() and not (folder / "b").exists()
 
 
+def test_what_is_written_again_is_read_and_copied_as_it_is_now(folder):
+    file = folder / "file"
+    for data in (b"one", b"two, and longer", b"3"):
+        file.write(data)
+        assert file.read() == data
+        file.copy_to(folder / "copy")
+        assert (folder / "copy").read() == data
+        file.delete()
+
+
 def test_what_is_not_there_is_empty(folder):
     assert (folder / "nothing").entries() == []
     assert (folder / "nothing").read() is None

@@ -20,13 +20,13 @@ def total(value, state):
     return new
 
 
-def totals(spark, store, tmp_path, group="g", source="in"):
+def totals(spark, store, tmp_path, group="g", source="in", most=10):
     app = mp.Application(
         consumer_group=group,
         state_dir=store.path,
         topics_dir=tmp_path / "topics",
         auto_offset_reset="earliest",
-        max_records_per_batch=10,
+        max_records_per_batch=most,
         spark=spark,
         loglevel=None,
     )
@@ -79,16 +79,16 @@ def test_state_in_a_store_is_like_state_on_a_disk(spark, store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "store", ["s3", pytest.param("hdfs", marks=pytest.mark.soak)], indirect=True
+    "store", ["hdfs", pytest.param("s3", marks=pytest.mark.soak)], indirect=True
 )
 def test_state_in_a_store_is_filled_mended_and_renamed(spark, store, tmp_path):
-    app = totals(spark, store, tmp_path)
+    app = totals(spark, store, tmp_path, most=20)
     produce(app, "in", *range(40))
     assert app.backfill(until={"in": {0: 20}}) == 20
     app.run(drain=True)
     with admin.open(app) as state:
         changes = [change.after for change in state.history("k")]
-        assert changes == [45, 190, 435, 780]
+        assert changes == [190, 780]
         state.export(tmp_path / "state.jsonl")
         state.set("k", {"total": 0})
         assert state.import_file(tmp_path / "state.jsonl") == 1

@@ -67,6 +67,12 @@ _QUERY = {
     "spark.sql.streaming.minBatchesToRetain": "100",
 }
 
+_OBJECT_STORE = {
+    # The stream that Hadoop 3.5 takes by default remembers what it has read. Of a commit that was
+    # written again behind a repair it asked for the old one: "412, pre-conditions did not hold".
+    "fs.s3a.input.stream.type": "classic",
+}
+
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -98,6 +104,11 @@ def open_session(
 ) -> SparkSession:
     """Return the user's session, or one made here; a second run in one process shares it."""
     session = spark if spark is not None else _start(master or "local[*]", config, name)
+    if is_object_store(str(state_dir)):
+        hadoop = session.sparkContext._jsc.hadoopConfiguration()
+        for key, value in _OBJECT_STORE.items():
+            hadoop.setIfUnset(key, value)
+            session.conf.set(key, config.get(f"spark.hadoop.{key}", value))
     for key, value in {**_QUERY, _MANAGER: _file_manager(str(state_dir))}.items():
         session.conf.set(key, config.get(key, value))
     return session
