@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint unit kafka stores spark soak bench bench-kafka clean
+.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-kafka clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,9 +26,13 @@ java:
 demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
 	$(BIN)/python examples/demo.py
 
-test: lint unit ## Lint, type-check and run all tests
+test: lint unit warm ## Lint, type-check and run all tests
 	@# Tests against servers wait most of the time, so they run beside the others.
 	$(MAKE) -j3 $(if $(filter output-sync,$(.FEATURES)),-Otarget) stores kafka spark
+
+warm: setup java
+	@# Tests start Spark some forty times; with this, each start takes less.
+	$(BIN)/millpond warmup
 
 lint: setup
 	$(BIN)/ruff format --check .

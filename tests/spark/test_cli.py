@@ -63,3 +63,49 @@ def test_a_file_without_an_application_is_a_clear_error(tmp_path):
     assert "0 applications" in ran.stderr
     assert "Fix:" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_an_archive_that_is_no_good_is_not_in_the_way(tmp_path, monkeypatch):
+    from millpond.spark.archive import archive_file
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = archive_file()
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"not an archive" * 1000)
+    (tmp_path / "app.py").write_text(PROGRAM)
+    millpond(tmp_path, "topics", "write", "in", text='{"user": "a"}\n')
+
+    ran = millpond(tmp_path, "run", "app.py", "--drain")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "cds" not in ran.stderr and "archive" not in ran.stderr
+
+
+@pytest.mark.soak
+def test_a_warm_start_uses_what_was_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = millpond(tmp_path, "warmup")
+    again = millpond(tmp_path, "warmup")
+    (tmp_path / "app.py").write_text(PROGRAM + SHOW_SHARED)
+    shown = millpond(tmp_path, "run", "app.py", "--drain")
+
+    assert "made in" in made.stdout, made
+    assert again.returncode == 0
+    assert "shared classes: yes" in shown.stderr + shown.stdout, shown
+
+
+SHOW_SHARED = """
+import millpond.spark.run as run
+
+opened = run.open_session
+
+def told(*arguments):
+    session = opened(*arguments)
+    java = session.sparkContext._jvm.java.lang
+    beans = java.management.ManagementFactory
+    options = beans.getRuntimeMXBean().getInputArguments().toString()
+    print("shared classes:", "yes" if "SharedArchiveFile" in options else "no")
+    return session
+
+run.open_session = told
+"""

@@ -24,5 +24,5 @@ app.dataframe(source).apply(helper.total, stateful=True).to_topic(out)
 if __name__ == "__main__":
     app.run(drain=True)
     with admin.open(app) as state:
-        seen = [state.get("k3", at=4), state.get("k3"), state.verify().problems]
+        seen = [state.get("k3", at=1), state.get("k3"), state.verify().problems]
     print(json.dumps(seen))

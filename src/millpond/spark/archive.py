@@ -1,0 +1,62 @@
+"""Classes that a JVM has loaded and checked once, in a file that the next one maps.
+
+Spark loads more than ten thousand classes before the first record. A class-data archive of them is
+made by `millpond.warmup`, in the user's cache folder, and used by every start that finds one. Its
+name says for which Java and which jars it is; beyond that the JVM itself compares, and goes without
+where anything differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["archive_file", "options_for_use", "options_to_make"]
+
+
+def archive_file() -> Path | None:
+    """Return where the archive for this Java and this Spark is or would be; None: nowhere."""
+    java = _java()
+    jars = Path(pyspark.__file__).parent / "jars"
+    if java is None or not jars.is_dir() or "SPARK_HOME" in os.environ:
+        return None
+    about = [str(java), _release(java), pyspark.__version__]
+    with os.scandir(jars) as found:
+        about += sorted(
+            f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in found
+        )
+    digest = hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "millpond" / "archive" / f"spark-{pyspark.__version__}-{digest}.jsa"
+
+
+def options_for_use() -> str:
+    """Return the options with which a JVM uses the archive; none where there is no archive."""
+    file = archive_file()
+    if file is None or not file.exists():
+        return ""
+    return f'-XX:SharedArchiveFile="{file}" -Xshare:auto -Xlog:disable -Xlog:all=error:stderr'
+
+
+def options_to_make(file: Path) -> str:
+    """Return the options with which a JVM writes at its end what it has loaded."""
+    return f'-XX:ArchiveClassesAtExit="{file}" -Xlog:disable -Xlog:all=error:stderr'
+
+
+def _java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return Path(found).resolve() if found and Path(found).exists() else None
+
+
+def _release(java: Path) -> str:
+    """Return what tells one Java from another in the same place."""
+    release = java.parent.parent / "release"
+    if release.exists():
+        return release.read_text()
+    status = java.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"

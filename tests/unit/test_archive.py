@@ -1,0 +1,54 @@
+"""Where the archive of classes is, and when it is used."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.spark import archive, session
+
+
+@pytest.fixture
+def java(tmp_path, monkeypatch):
+    """A Java of our own, whose release can change."""
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text("")
+    (home / "release").write_text('JAVA_VERSION="17.0.1"')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    return home
+
+
+def test_another_java_has_another_archive(java, tmp_path):
+    first = archive.archive_file()
+    assert first is not None and first.is_relative_to(tmp_path / "cache" / "millpond")
+    assert archive.archive_file() == first
+
+    (java / "release").write_text('JAVA_VERSION="17.0.2"')
+
+    assert archive.archive_file() != first
+
+
+def test_without_java_or_with_another_spark_there_is_none(java, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert archive.archive_file() is None
+    monkeypatch.delenv("SPARK_HOME")
+    (java / "bin" / "java").unlink()
+    assert archive.archive_file() is None
+
+
+def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):
+    key = "spark.driver.extraJavaOptions"
+    mine = {key: "-Xmx9g"}
+    assert "SharedArchiveFile" not in session._java_options(mine)[key]
+
+    file = archive.archive_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+
+    options = session._java_options(mine)[key]
+    assert f'-XX:SharedArchiveFile="{file}"' in options
+    assert options.endswith(" -Xmx9g")
+    making = {key: archive.options_to_make(file)}
+    assert "SharedArchiveFile" not in session._java_options(making)[key]
