@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.sinks import collected
-from millpond.errors import MillpondError
 from millpond.plan.plan import Output, Plan
 from millpond.runtime.batch import concat, in_order
 from millpond.runtime.gather import Gathered, to_records
@@ -74,10 +73,10 @@ class Delivery:
             sink = self._sinks[step.number]
             try:
                 sink.write(SinkBatch(batch_id, records, self._stream))
-            except OSError as error:  # of a file or a connection of its own, not of the state
-                msg = f"the sink {type(sink).__name__} ({step.call_site}) failed: {error}"
-                fix = "mend what it writes to and run again: the batch is not committed."
-                raise MillpondError(f"{msg}\nFix: {fix}") from error
+            except Exception as error:
+                where = f"In the sink {type(sink).__name__} ({step.call_site})"
+                error.add_note(f"{where}. Fix: mend it and run again: the batch is not committed.")
+                raise
             return
         for record in records:
             shown = collected(record, True) if step.options.get("metadata") else record.value

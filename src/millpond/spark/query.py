@@ -127,7 +127,9 @@ class Query:
         if self._error is not None:
             if isinstance(self._error, MillpondError | KeyboardInterrupt):
                 raise self._error
-            if not _is_spark_error(self._error) and not isinstance(self._error, OSError):
+            is_ours = not hasattr(self._error, "__notes__")  # a sink's own error has a note
+            is_of_the_disk = isinstance(self._error, OSError) and is_ours
+            if not _is_spark_error(self._error) and not is_of_the_disk:
                 raise self._error
             raise _engine_error(self._error, self._checkpoint) from self._error
         try:

@@ -1,0 +1,115 @@
+"""Millpond's side of the benchmarks: python millpond_side.py FOLDER, then requests."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import data
+from serving import serve
+
+import millpond as mp
+from millpond.connectors.log import Log
+from millpond.spark.session import open_session
+
+FOLDER = Path(sys.argv[1])
+
+# Small batches that are done before the clock starts.
+WARMING = 4
+
+
+def count(value: dict, state: mp.State) -> dict:
+    total = state.get("total", 0) + 1
+    state.set("total", total)
+    value["total"] = total
+    return value
+
+
+def measured(app: mp.Application) -> dict:
+    """Run an application over what waits; return its rates."""
+    app.reports.clear()
+    began = time.monotonic()
+    app.run(drain=True, collect=False)
+    seconds = time.monotonic() - began
+    reports = list(app.reports)
+    done = sum(report.read for report in reports)
+    return {
+        "records": done,
+        "all": done / seconds,
+        "best": max(report.read / report.seconds for report in reports),
+        "batches_ms": [report.seconds * 1000 for report in reports],
+        "keys": sum({k: v for r in reports for k, v in r.keys.items()}.values()),
+    }
+
+
+def application(topics: Path, group: str, most: int | None = None) -> mp.Application:
+    shutil.rmtree(FOLDER / "state" / group, ignore_errors=True)
+    return mp.Application(
+        consumer_group=group,
+        state_dir=FOLDER / "state",
+        topics_dir=topics,
+        auto_offset_reset="earliest",
+        max_records_per_batch=most,
+        loglevel=None,
+    )
+
+
+def counts(keys: int, records: int, skew: bool = False) -> dict:
+    """A running count per key, topic to topic."""
+    topics = data.as_topic(FOLDER, keys, records, skew)
+    app = application(topics, "count", records // data.FILES * 4)
+    app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
+    return measured(app)
+
+
+def chain(records: int) -> dict:
+    """Five steps without state, topic to topic."""
+    topics = data.as_topic(FOLDER, 10_000, records)
+    app = application(topics, "chain", records // data.FILES * 4)
+    frame = app.dataframe(app.topic("clicks")).apply(data.cents).filter(data.is_large)
+    frame = frame.apply(data.renamed).apply(data.sized).apply(data.noted)
+    frame.to_topic(app.topic("totals"))
+    return measured(app)
+
+
+def grown(keys: int, batches: int, touched: int) -> dict:
+    """What a batch costs that touches some keys, by the number of keys in state."""
+    folder = FOLDER / "grown"
+    shutil.rmtree(folder, ignore_errors=True)
+    log = Log(folder)
+    log.create("clicks", 1)
+    for low in range(0, keys, 500_000):
+        log.append("clicks", 0, data.touches(range(low, min(keys, low + 500_000))))
+    filling = application(folder, "grown", 500_000)
+    filling.dataframe(filling.topic("clicks")).apply(count, stateful=True)
+    filled = measured(filling)
+    numbers = random.Random(3)
+    for _ in range(batches + WARMING):
+        log.append("clicks", 0, data.touches(numbers.sample(range(keys), touched)))
+    app = mp.Application(
+        consumer_group="grown",
+        state_dir=FOLDER / "state",
+        topics_dir=folder,
+        max_records_per_batch=touched,
+        loglevel=None,
+    )
+    app.dataframe(app.topic("clicks")).apply(count, stateful=True)
+    costs = measured(app)["batches_ms"][WARMING:]
+    sizes = {k: v for r in [*filling.reports, *app.reports] for k, v in r.bytes.items()}
+    state = FOLDER / "state" / "grown"
+    on_disk = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
+    return {
+        "keys": filled["keys"],
+        "median_ms": statistics.median(costs),
+        "page_bytes_per_key": sum(sizes.values()) / keys,
+        "disk_bytes_per_key": on_disk / keys,
+    }
+
+
+if __name__ == "__main__":
+    open_session(None, None, {}, "bench")
+    serve(counts=counts, chain=chain, grown=grown)

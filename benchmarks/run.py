@@ -1,0 +1,259 @@
+"""`make bench`: Millpond beside its peers, each ratio from one run; writes docs/benchmarks.md.
+
+python run.py PEERS_PYTHON           all cases, three rounds each
+python run.py --check PEERS_PYTHON   some of them, once; fails where a ratio is below its floor
+
+Programs stay up and are asked by turns (see `serving`): one run of each to warm up, then the rounds
+that count. Of a ratio the median over rounds is told, and both sides of it come from one round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from first import seconds_to_first_output
+from rich.console import Console
+from serving import HERE, Program
+
+import millpond
+
+DOCS = HERE.parent / "docs"
+console = Console()
+
+Ask = Callable[[], float]
+
+
+@dataclass
+class Case:
+    """Two things that were measured by turns."""
+
+    name: str
+    what: str
+    unit: str
+    ours: list[float] = field(default_factory=list)
+    peers: dict[str, list[float]] = field(default_factory=dict)
+    goals: dict[str, float] = field(default_factory=dict)
+    """By peer: at least so many times its rate; of times, at most so much of them."""
+
+    def ratios(self, peer: str) -> list[float]:
+        return [mine / theirs for mine, theirs in zip(self.ours, self.peers[peer], strict=True)]
+
+    def ratio(self, peer: str) -> float:
+        return statistics.median(self.ratios(peer))
+
+
+class Bench:
+    """The cases of one run, and where their data lie."""
+
+    def __init__(self, folder: Path, peers_python: str, rounds: int) -> None:
+        self.folder = folder
+        self.python = peers_python
+        self.rounds = rounds
+        self.cases: list[Case] = []
+        self.facts: dict[str, Any] = {}
+
+    def compare(
+        self,
+        name: str,
+        what: str,
+        unit: str,
+        ours: Ask,
+        peers: dict[str, Ask],
+        goals: dict[str, float],
+        warm: bool = True,
+    ) -> Case:
+        """Measure by turns."""
+        case = Case(name, what, unit, peers={peer: [] for peer in peers}, goals=goals)
+        for number in range(-1 if warm else 0, self.rounds):
+            mine = ours()
+            theirs = {peer: ask() for peer, ask in peers.items()}
+            if number >= 0:
+                case.ours.append(mine)
+                for peer, figure in theirs.items():
+                    case.peers[peer].append(figure)
+        self.cases.append(case)
+        told = ", ".join(f"{case.ratio(peer):.2f} x {peer}" for peer in peers)
+        console.print(f"{name}: {statistics.median(case.ours):,.1f} {unit} ({told})")
+        return case
+
+    # --- cases ------------------------------------------------------------------------------
+
+    def throughput(self, ours: Program, spark: Program, sizes: dict[int, tuple[int, int]]) -> None:
+        for keys, (records, few) in sizes.items():
+            peers = {
+                "guide": lambda k=keys, r=few: spark.ask("counts", keys=k, records=r)["all"],
+                "native": lambda k=keys, r=records: spark.ask("native", keys=k, records=r)["all"],
+            }
+            self.compare(
+                f"count-{keys}",
+                f"running count per key, {keys:,} keys",
+                "records/s",
+                lambda k=keys, r=records: ours.ask("counts", keys=k, records=r)["all"],
+                peers,
+                {"guide": 9 if keys < 100_000 else 40, "native": 0.8},
+            )
+
+    def python_peers(self, ours: Program, sizes: dict[int, tuple[int, int]]) -> None:
+        with Program("peers_side.py", self.folder, python=self.python) as others:
+            for keys, (records, few) in sizes.items():
+                self.compare(
+                    f"peers-{keys}",
+                    f"the same beside one Python process, {keys:,} keys",
+                    "records/s",
+                    lambda k=keys, r=records: ours.ask("counts", keys=k, records=r)["all"],
+                    {
+                        peer: lambda p=peer, k=keys, r=few: others.ask(p, keys=k, records=r)["all"]
+                        for peer in ("bytewax", "quix")
+                    },
+                    {"bytewax": 2, "quix": 2},
+                )
+
+    def chain(self, ours: Program, spark: Program, records: int, few: int) -> None:
+        self.compare(
+            "chain",
+            "five steps without state",
+            "records/s",
+            lambda: ours.ask("chain", records=records)["all"],
+            {
+                "mapInArrow": lambda: spark.ask("arrow", records=records)["all"],
+                "five UDFs": lambda: spark.ask("udfs", records=few)["all"],
+            },
+            {"mapInArrow": 0.9, "five UDFs": 3},
+        )
+
+    def skew(self, ours: Program, records: int) -> None:
+        self.compare(
+            "skew",
+            "half of all records on one key, beside none",
+            "records/s",
+            lambda: ours.ask("counts", keys=10_000, records=records, skew=True)["all"],
+            {"uniform": lambda: ours.ask("counts", keys=10_000, records=records)["all"]},
+            {"uniform": 0.5},
+        )
+
+    def first_output(self) -> None:
+        self.compare(
+            "first-output",
+            "from `millpond run` to the first output",
+            "s",
+            lambda: seconds_to_first_output("millpond", self.folder / "first"),
+            {"pyspark": lambda: seconds_to_first_output("pyspark", self.folder / "first")},
+            {"pyspark": 0.5},
+            warm=False,
+        )
+
+    def growth(self, ours: Program, sizes: list[int], batches: int) -> None:
+        found = [ours.ask("grown", keys=k, batches=batches, touched=1_000) for k in sizes]
+        self.facts["growth"] = found
+        for row in found:
+            console.print(f"{row['keys']:,} keys: {row['median_ms']:.0f} ms a batch")
+
+
+# --- what is written ----------------------------------------------------------------------------
+
+
+def machine() -> dict[str, str]:
+    return {
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "millpond": millpond.__version__,
+    }
+
+
+def page(bench: Bench, seconds: float) -> str:
+    """Return docs/benchmarks.md."""
+    about = ", ".join(f"{name} {value}" for name, value in machine().items())
+    lines = [
+        "# Benchmarks",
+        "",
+        "`make bench` measures what is on this page and writes it, with every single figure in",
+        "[benchmarks.json](benchmarks.json). Both sides of a ratio come from one run, in which the",
+        "programs take turns; a figure is the median of",
+        f"{bench.rounds} rounds. Measured in {seconds / 60:.0f} minutes on: {about}.",
+        "",
+        "| what | Millpond | beside | it | ratio | goal |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in bench.cases:
+        for peer in case.peers:
+            mine, theirs = statistics.median(case.ours), statistics.median(case.peers[peer])
+            digits = 1 if case.unit in ("s", "ms") else 0
+            sign = "at most" if case.unit in ("s", "ms") else "at least"
+            lines.append(
+                f"| {case.what} | {mine:,.{digits}f} {case.unit} | {peer} | {theirs:,.{digits}f} | "
+                f"{case.ratio(peer):.2f} | {sign} {case.goals[peer]} |"
+            )
+    if "growth" in bench.facts:
+        lines += ["", "## A growing state", ""]
+        lines += ["A batch that touches 1,000 random keys, by the number of keys in state.", ""]
+        lines += [
+            "| keys in state | median batch | ratio | bytes of pages a key | bytes on disk a key |"
+        ]
+        lines += ["| --- | --- | --- | --- | --- |"]
+        least = bench.facts["growth"][0]["median_ms"]
+        for row in bench.facts["growth"]:
+            lines.append(
+                f"| {row['keys']:,} | {row['median_ms']:.0f} ms | {row['median_ms'] / least:.2f} | "
+                f"{row['page_bytes_per_key']:.0f} | {row['disk_bytes_per_key']:.0f} |"
+            )
+    more = (HERE / "more.md").read_text()
+    return "\n".join([*lines, "", (HERE / "peers.md").read_text(), more])
+
+
+def main() -> None:
+    arguments = [word for word in sys.argv[1:] if word != "--check"]
+    is_check = "--check" in sys.argv
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        bench = Bench(Path(name), arguments[0], 1 if is_check else 3)
+        with Program("millpond_side.py", name) as ours, Program("spark_side.py", name) as spark:
+            if is_check:
+                bench.throughput(ours, spark, {10_000: (1_000_000, 100_000)})
+                bench.chain(ours, spark, 1_000_000, 200_000)
+            else:
+                sizes = {10_000: (2_000_000, 200_000), 1_000_000: (2_000_000, 60_000)}
+                bench.throughput(ours, spark, sizes)
+                bench.chain(ours, spark, 2_000_000, 400_000)
+                bench.skew(ours, 2_000_000)
+                bench.python_peers(ours, {10_000: (2_000_000, 300_000)})
+                bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 20)
+        if not is_check:
+            bench.first_output()
+    if is_check:
+        check(bench)
+        return
+    figures = {"machine": machine(), "cases": list(map(asdict, bench.cases)), **bench.facts}
+    (DOCS / "benchmarks.json").write_text(json.dumps(figures, indent=1) + "\n")
+    (DOCS / "benchmarks.md").write_text(page(bench, time.monotonic() - began))
+
+
+def check(bench: Bench) -> None:
+    """Fail where a ratio is below its floor."""
+    floors = json.loads((HERE / "floors.json").read_text())
+    bad = [
+        f"{case.name}: {case.ratio(peer):.2f} x {peer}, the floor is {floors[case.name][peer]}"
+        for case in bench.cases
+        for peer in case.peers
+        if case.ratio(peer) < floors[case.name][peer]
+    ]
+    if bad:
+        raise SystemExit("slower than it was:\n" + "\n".join(bad))
+    console.print("No ratio is below its floor.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Programs that are measured by turns: each stays up, warm, and does one run when it is asked.
+
+`Program` starts one and asks it; `serve` is its other end. A request is a line of JSON, and so is
+the answer. Two programs that are asked by turns see the same machine, whatever else it does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Program", "serve"]
+
+HERE = Path(__file__).parent
+
+
+def serve(**runs: Callable[..., dict[str, Any]]) -> None:
+    """Answer requests until there are no more."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # what programs print is not an answer
+    for line in sys.stdin:
+        request = json.loads(line)
+        found = runs[request.pop("what")](**request)
+        answers.write(json.dumps(found) + "\n")
+        answers.flush()
+
+
+class Program:
+    """A program that is up. A context manager."""
+
+    def __init__(self, script: str, *arguments: object, python: str = sys.executable) -> None:
+        self.name = script
+        self._command = [python, str(HERE / script), *map(str, arguments)]
+
+    def __enter__(self) -> Program:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        return self
+
+    def ask(self, what: str, **request: Any) -> dict[str, Any]:
+        """Have one run done; return what it measured."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps({"what": what, **request}) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended while it was asked for {what} {request}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
