@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-kafka clean
+.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-check bench-time bench-kafka bench-setup clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -56,14 +56,24 @@ soak: setup java ## Kill programs, executors and a broker 25 times each, damage 
 	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
 
-bench: setup java ## Measure, side by side with plain PySpark
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+PEERS := .venv-peers/bin/python
+
+bench: bench-setup ## Measure beside plain PySpark, Bytewax and Quix Streams; writes docs/benchmarks.md
+	$(BIN)/python benchmarks/run.py $(PEERS)
+
+bench-check: bench-setup ## Fail where a ratio has fallen below its floor; two minutes
+	$(BIN)/python benchmarks/run.py --check $(PEERS)
+
+bench-time: bench-setup ## Measure windows and expiry
 	$(BIN)/python benchmarks/side_by_side.py
 
-bench-kafka: setup java ## Measure on Kafka, side by side with Quix Streams in an environment of its own
-	test -x .venv-quix/bin/python || $(PYTHON) -m venv .venv-quix
-	.venv-quix/bin/python -m pip install --quiet --disable-pip-version-check quixstreams==3.28.1
-	$(BIN)/python benchmarks/kafka_side_by_side.py .venv-quix/bin/python
+bench-setup: setup java warm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
+	$(PEERS) -m pip install --quiet --disable-pip-version-check bytewax==0.21.1 quixstreams==3.28.1
+
+bench-kafka: bench-setup ## Measure on Kafka, side by side with Quix Streams in an environment of its own
+	$(BIN)/python benchmarks/kafka_side_by_side.py $(PEERS)
 
 clean: ## Remove what was built
-	rm -rf $(VENV) .venv-quix build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache

@@ -23,6 +23,8 @@ from typing import Any
 
 import pyspark
 from first import seconds_to_first_output
+from latency import latencies
+from plots import draw
 from rich.console import Console
 from serving import HERE, Program
 
@@ -153,6 +155,26 @@ class Bench:
             warm=False,
         )
 
+    def latency(self, windows: int, seconds: float) -> None:
+        """One record through an application that runs; the programs run one after the other."""
+        for rate in (10, 1_000):
+            found = {
+                which: latencies(which, self.folder / "latency", rate, windows, seconds)
+                for which in ("millpond", "pyspark")
+            }
+            for place, share in enumerate(("median", "99th percentile")):
+                case = Case(
+                    f"latency-{rate}-{share.partition(' ')[0]}",
+                    f"one record at {rate:,} records/s, {share}",
+                    "ms",
+                    [figures[place] for figures in found["millpond"]],
+                    {"pyspark": [figures[place] for figures in found["pyspark"]]},
+                    {"pyspark": 0.7},
+                )
+                self.cases.append(case)
+                mine = statistics.median(case.ours)
+                console.print(f"{case.what}: {mine:.0f} ms ({case.ratio('pyspark'):.2f} x pyspark)")
+
     def growth(self, ours: Program, sizes: list[int], batches: int) -> None:
         found = [ours.ask("grown", keys=k, batches=batches, touched=1_000) for k in sizes]
         self.facts["growth"] = found
@@ -233,12 +255,14 @@ def main() -> None:
                 bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 20)
         if not is_check:
             bench.first_output()
+            bench.latency(3, 8)
     if is_check:
         check(bench)
         return
     figures = {"machine": machine(), "cases": list(map(asdict, bench.cases)), **bench.facts}
     (DOCS / "benchmarks.json").write_text(json.dumps(figures, indent=1) + "\n")
     (DOCS / "benchmarks.md").write_text(page(bench, time.monotonic() - began))
+    draw(figures, DOCS / "images")
 
 
 def check(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""`make bench`: Millpond beside PySpark's guide, in one run, and the cost of a growing state.
+"""`make bench-time`: windows and running totals beside Spark's own, and a state that expires.
 
 Each case runs in a process of its own, one after the other. Timings on a shared machine are
 noisy; read the ratios.
@@ -17,9 +17,6 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 
-# Keys, records for plain PySpark, records for Millpond: so many that both run about as long,
-# because both need seconds to warm up.
-SIZES = ((10_000, 1_000_000, 8_000_000), (1_000_000, 400_000, 4_000_000))
 console = Console()
 
 
@@ -30,22 +27,6 @@ def run(program: str, *arguments: object) -> dict:
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def throughput(folder: Path) -> None:
-    table = Table(title="Running count per key, JSON in and out (records/s: all / best batch)")
-    for column in ("keys", "transformWithState, a group per key", "Millpond", "ratio: all / best"):
-        table.add_column(column)
-    for keys, raw_records, records in SIZES:
-        raw = run("raw_pyspark.py", folder, keys, raw_records)
-        ours = run("millpond_count.py", folder, keys, records)
-        table.add_row(
-            f"{keys:,}",
-            f"{raw['all']:,.0f} / {raw['best']:,.0f}",
-            f"{ours['all']:,.0f} / {ours['best']:,.0f}",
-            f"{ours['all'] / raw['all']:.1f} / {ours['best'] / raw['best']:.1f}",
-        )
-    console.print(table)
 
 
 def time_based(folder: Path) -> None:
@@ -67,17 +48,6 @@ def time_based(folder: Path) -> None:
     console.print(table)
 
 
-def growth(folder: Path) -> None:
-    table = Table("keys in state", "median batch of 1,000 keys", "ratio", title="A growing state")
-    first = None
-    for keys in (10_000, 1_000_000):
-        found = run("growth.py", folder, keys)
-        first = first or found["median_ms"]
-        cost = found["median_ms"]
-        table.add_row(f"{found['keys']:,}", f"{cost:,.0f} ms", f"{cost / first:.2f}")
-    console.print(table)
-
-
 def expiry(folder: Path) -> None:
     plot = HERE.parent / "docs" / "images" / "expiry.svg"
     found = run("expiry.py", folder / "expiry", 1_000_000, plot)
@@ -90,9 +60,7 @@ def expiry(folder: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-        throughput(Path(name))
         time_based(Path(name))
-        growth(Path(name))
         expiry(Path(name))
 
 
