@@ -70,7 +70,7 @@ bench-time: bench-setup ## Measure windows and expiry
 bench-setup: setup java warm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	test -x $(PEERS) || $(PYTHON) -m venv .venv-peers
-	$(PEERS) -m pip install --quiet --disable-pip-version-check bytewax==0.21.1 quixstreams==3.28.1
+	$(PEERS) -m pip install --quiet --disable-pip-version-check bytewax==0.21.1 quixstreams==3.28.1 msgspec
 
 bench-kafka: bench-setup ## Measure on Kafka, side by side with Quix Streams in an environment of its own
 	$(BIN)/python benchmarks/kafka_side_by_side.py $(PEERS)

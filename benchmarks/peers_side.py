@@ -6,16 +6,19 @@ in memory before the clock starts, and nothing is written anywhere but state.
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 from serving import serve
 
 FOLDER = Path(sys.argv[1])
+
+# The same JSON as on the other side, and faster than their own.
+decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
 
 # Records after which Quix commits: as many as come in the five seconds between its commits, or so.
 QUIX_COMMIT = 200_000
@@ -46,9 +49,9 @@ def bytewax(keys: int, records: int) -> dict:
             return Nowhere()
 
     def count(total: int | None, raw: bytes) -> tuple[int, bytes]:
-        value = json.loads(raw)
+        value = decode(raw)
         value["total"] = total = (total or 0) + 1
-        return total, json.dumps(value).encode()
+        return total, encode(value)
 
     flow = Dataflow("count")
     stream = op.input("clicks", flow, TestingSource(clicks(keys, records), batch_size=1_000))
@@ -77,7 +80,7 @@ def quix(keys: int, records: int) -> dict:
         transaction = store.start_partition_transaction(0)
         for key, raw in items[low : low + QUIX_COMMIT]:
             state = transaction.as_state(prefix=key.encode())
-            json.dumps(count(json.loads(raw), state)).encode()
+            encode(count(decode(raw), state))
         transaction.prepare()
         transaction.flush()
     seconds = time.monotonic() - began
