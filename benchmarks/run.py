@@ -119,6 +119,7 @@ class Bench:
                         for peer in ("bytewax", "quix")
                     },
                     {"bytewax": 2, "quix": 2},
+                    warm=False,
                 )
 
     def chain(self, ours: Program, spark: Program, records: int, few: int) -> None:
@@ -142,6 +143,7 @@ class Bench:
             lambda: ours.ask("counts", keys=10_000, records=records, skew=True)["all"],
             {"uniform": lambda: ours.ask("counts", keys=10_000, records=records)["all"]},
             {"uniform": 0.5},
+            warm=False,
         )
 
     def first_output(self) -> None:

@@ -33,11 +33,13 @@ class Program:
 
     def __init__(self, script: str, *arguments: object, python: str = sys.executable) -> None:
         self.name = script
+        python = str(Path(python).absolute())
         self._command = [python, str(HERE / script), *map(str, arguments)]
 
     def __enter__(self) -> Program:
         self._process = subprocess.Popen(
             self._command,
+            cwd=HERE,  # workers of Spark find modules there
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
