@@ -295,7 +295,8 @@ def place(opened: Opened, store: str | None) -> tuple[str, str]:
     scope, name = find_place(manifest, store, lambda *found: not has_own_form(manifest, *found))
     if has_own_form(manifest, scope, name):
         msg = f"{scope}/{name} is kept in a form of its own, not as values that a function set."
-        raise StateError(msg + "\nFix: delete the key, or rewind to before the mistake.")
+        fix = "name another one with --store; or delete the key, or rewind to before the mistake."
+        raise StateError(f"{msg}\nFix: {fix}")
     return scope, name
 
 

@@ -237,8 +237,6 @@ def import_file(opened: Opened, path: str, store: str | None) -> int:
             what, _, fix = what.partition("\nFix: ")
             msg = f"row {number} of {path} cannot be imported: {what} ({shown(row)})."
             fix = fix or "a row has key, name and value."
-            if "form of its own" in what:
-                fix = "name the store that is meant: --store SCOPE/STORE leaves the others out."
             raise ConfigError(f"{msg} Nothing was changed.\nFix: {fix}") from error
     return edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
 

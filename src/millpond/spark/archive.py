@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["archive_file", "options_for_use", "options_to_make"]
+__all__ = ["archive_file", "find_java", "options_for_use", "options_to_make"]
 
 
 def archive_file() -> Path | None:
     """Return where the archive for this Java and this Spark is or would be; None: nowhere."""
-    java = _java()
+    java = find_java()
     jars = Path(pyspark.__file__).parent / "jars"
     if java is None or not jars.is_dir() or "SPARK_HOME" in os.environ:
         return None
@@ -47,7 +47,8 @@ def options_to_make(file: Path) -> str:
     return f'-XX:ArchiveClassesAtExit="{file}" -Xlog:disable -Xlog:all=error:stderr'
 
 
-def _java() -> Path | None:
+def find_java() -> Path | None:
+    """Return the Java that Spark will start; None: there is none."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).exists() else None

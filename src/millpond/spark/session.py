@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import EngineError
 from millpond.files import is_object_store, is_remote
-from millpond.spark.archive import options_for_use
+from millpond.spark.archive import find_java, options_for_use
 from millpond.spark.nursery import open_nursery
 
 __all__ = ["end_jvm", "has_session", "open_session"]
@@ -216,9 +215,7 @@ def _python() -> str:
 
 
 def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home) / "bin" / "java" if home else shutil.which("java")
-    if java is None or not Path(java).exists():
+    if find_java() is None:
         msg = (
             "Spark needs Java 17 or newer, and none was found.\n"
             "Fix: install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew "
