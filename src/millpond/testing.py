@@ -37,8 +37,9 @@ from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, run_source
 from millpond.runtime.stage import Settings, StageRunner
+from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
-from millpond.state.layout import Pages, hash_key
+from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.steps.graph import Graph

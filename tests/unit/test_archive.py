@@ -52,3 +52,16 @@ def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):
     assert options.endswith(" -Xmx9g")
     making = {key: archive.options_to_make(file)}
     assert "SharedArchiveFile" not in session._java_options(making)[key]
+
+
+def test_a_java_that_may_not_know_an_option_is_not_given_it(java, monkeypatch):
+    key, option = "spark.driver.extraJavaOptions", "launchMechanism=VFORK"
+    monkeypatch.setattr(session.sys, "platform", "linux")
+    for version, is_given in [("17.0.9", True), ("21", True), ("26-ea", False)]:
+        (java / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
+        assert (option in session._java_options({})[key]) is is_given
+    (java / "release").unlink()
+    assert option not in session._java_options({})[key]
+    (java / "release").write_text('JAVA_VERSION="17"')
+    monkeypatch.setattr(session.sys, "platform", "darwin")
+    assert option not in session._java_options({})[key]

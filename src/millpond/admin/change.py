@@ -26,8 +26,8 @@ from millpond.connectors.topic import check_name
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
 from millpond.errors import ConfigError, DamagedStateError, StateError, shown
 from millpond.files import Location
+from millpond.state.blobs import hash_key
 from millpond.state.edit import Edit, encode_edits
-from millpond.state.layout import hash_key
 
 __all__ = ["Rescaled", "Rewound"]
 

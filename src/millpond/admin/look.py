@@ -21,7 +21,7 @@ from millpond.admin.opened import At, Opened
 from millpond.admin.records import Recall
 from millpond.directory import Manifest
 from millpond.errors import ConfigError, StateError
-from millpond.state.layout import hash_key
+from millpond.state.blobs import hash_key
 from millpond.state.rows import key_items
 from millpond.steps.kinds import TABLE
 

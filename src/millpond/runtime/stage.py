@@ -270,10 +270,12 @@ class StageRunner:
         token = current_origin.set(self._origin)
         try:
             if pages is not None:
+                pages.expect(entered.column("key").unique().to_pylist())
+            if pages is not None and pages.agendas:
                 yield from self._by_clock(pages, BEFORE, counts)
             if entered.num_rows:
                 yield from self._by_record(entered, entries, pages, counts)
-            if pages is not None:
+            if pages is not None and pages.agendas:
                 yield from self._by_clock(pages, BEHIND, counts)
         except Fatal as fatal:
             yield self._give_up(fatal.failure)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pyspark
 
-__all__ = ["archive_file", "find_java", "options_for_use", "options_to_make"]
+__all__ = ["archive_file", "find_java", "java_version", "options_for_use", "options_to_make"]
 
 
 def archive_file() -> Path | None:
@@ -52,6 +53,12 @@ def find_java() -> Path | None:
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).exists() else None
+
+
+def java_version(java: Path) -> int | None:
+    """Return the main version of a Java; None where it does not say."""
+    found = re.search(r'^JAVA_VERSION="(\d+)', _release(java), re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def _release(java: Path) -> str:

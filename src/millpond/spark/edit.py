@@ -21,7 +21,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from millpond.checkpoint import Checkpoint
 from millpond.files import local
 from millpond.runtime.batch import PACKED
-from millpond.spark.stages import SparkStore
+from millpond.spark.pipe import BLOB as BLOB_SCHEMA
+from millpond.spark.pipe import BLOB_ID, SparkStore
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 
@@ -140,7 +141,7 @@ class EditProcessor(StatefulProcessor):
         self._groups = groups
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getMapState("pages", "id binary", "blob binary")
+        self._state = handle.getMapState("pages", BLOB_ID, BLOB_SCHEMA)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: Any
@@ -153,6 +154,7 @@ class EditProcessor(StatefulProcessor):
         for row in sorted(rows, key=lambda row: row.kind):
             payload = bytes(row.payload or b"")
             if row.kind == CLEAR:
+                store.settle()
                 self._state.clear()
             elif row.kind == BLOB:
                 length = payload[0]
@@ -160,6 +162,7 @@ class EditProcessor(StatefulProcessor):
                 changed += 1
             else:
                 changed += apply_edits(store, decode_edits(payload), self._groups)
+        store.settle()
         # Its own scope is none, so no later layer takes it for one of its rows.
         yield _PackedRow("", group, changed, b"", None)
 

@@ -21,9 +21,10 @@ from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, read_range, run_source
 from millpond.runtime.stage import Settings, StageRunner
+from millpond.spark.pipe import BLOB, BLOB_ID, SparkStore
 from millpond.spark.source import WAKE
 
-__all__ = ["LayerProcessor", "SparkStore", "read_stage", "rows_stage"]
+__all__ = ["LayerProcessor", "read_stage", "rows_stage"]
 
 _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
@@ -116,24 +117,6 @@ def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class SparkStore:
-    """A `Store` on a Spark map state: one entry per blob."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def get(self, blob_id: bytes) -> bytes | None:
-        found = self._state.getValue((blob_id,))
-        return None if found is None else bytes(found[0])
-
-    def put(self, blob_id: bytes, blob: bytes) -> None:
-        self._state.updateValue((blob_id,), (blob,))
-
-    def delete(self, blob_id: bytes) -> None:
-        if self._state.containsKey((blob_id,)):
-            self._state.removeKey((blob_id,))
-
-
 class LayerProcessor(StatefulProcessor):
     """All stateful stages of one layer; Spark's key is (scope, key group)."""
 
@@ -144,17 +127,18 @@ class LayerProcessor(StatefulProcessor):
         self._runners: dict[str, StageRunner] = {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._store = SparkStore(handle.getMapState("pages", "id binary", "blob binary"))
+        self._state = handle.getMapState("pages", BLOB_ID, BLOB)
 
     def handleInputRows(
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[SparkRow]:
         scope, group = key
         packed = (Row(*row) for row in rows)
-        runner = self._runner(scope)
-        given = packed if runner is None else run_group(runner, packed, self._store, group)
+        runner, store = self._runner(scope), SparkStore(self._state)
+        given = packed if runner is None else run_group(runner, packed, store, group)
         for row in given:
             yield _PackedRow(*row)
+        store.settle()
 
     def _runner(self, scope: str) -> StageRunner | None:
         """Return the stage of a scope, or None where rows only pass by on their way."""

@@ -1,12 +1,12 @@
 """Where the bytes of one key group are kept.
 
 `Store` is what pages need: blobs by id. `MemoryStore` is the one of tests and of the local
-engine; `spark.processor.SparkStore` is the one of Spark.
+engine; `spark.pipe.SparkStore` is the one of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 __all__ = ["MemoryStore", "Store"]
@@ -14,6 +14,9 @@ __all__ = ["MemoryStore", "Store"]
 
 class Store(Protocol):
     """Blobs by id, for one key group."""
+
+    def fetch(self, blob_ids: Sequence[bytes]) -> None:
+        """Hear which blobs will be asked for, each once, before anything is put."""
 
     def get(self, blob_id: bytes) -> bytes | None:
         """Return the blob, or None."""
@@ -38,6 +41,9 @@ class MemoryStore:
         self.blobs = dict(blobs or {})
         self.reads = 0
         self.writes = 0
+
+    def fetch(self, blob_ids: Sequence[bytes]) -> None:
+        pass
 
     def get(self, blob_id: bytes) -> bytes | None:
         self.reads += 1

@@ -17,17 +17,10 @@ from msgspec.msgpack import Ext
 from millpond.duration import Duration, milliseconds, moment
 from millpond.errors import ConfigError, ValueTypeError, shown
 from millpond.state.agenda import NEVER
+from millpond.state.blobs import CONTAINER, EXPIRING, LARGE_VALUE, value_size
 from millpond.state.codec import Codec
-from millpond.state.layout import (
-    CONTAINER,
-    EXPIRING,
-    LARGE_BYTES,
-    LARGE_VALUE,
-    Entry,
-    Page,
-    Pages,
-    value_size,
-)
+from millpond.state.layout import LARGE_BYTES, Entry, Page, Pages
+from millpond.state.names import Names, Taken
 
 __all__ = [
     "DEFAULT_STORE",
@@ -61,6 +54,9 @@ _VERSION = _MARK + "m"
 _BYTE_MARK = b"\xc1"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _MISSING = object()
+
+# More names than there are stores: what is left of a key is not only the versions of its values.
+_FEW = 100
 
 # Names whose stored form is remembered; the number only bounds memory.
 _REMEMBERED = 1_000
@@ -130,7 +126,10 @@ class KeyScope:
         """The place in view; the loop over records sets it."""
         self.places: dict[bytes | None, Place] = {}
         self.journal: list[tuple[Entry, Any, Any]] | None = [] if undo else None
-        """(entry, name, value before); for a delete all names, because their order counts."""
+        """(entry, name, value before); for a delete all names, because their order counts.
+
+        Where they are very many, what was taken, with its place in the order.
+        """
         self.timestamp = 0
         """The time of the record that is being processed."""
         self.now = 0
@@ -164,9 +163,14 @@ class KeyScope:
     def remove(self, name: str | bytes) -> None:
         entry = self.place.entry
         if entry is not None and name in entry:
-            if self.journal is not None:
-                self.journal.append((entry, tuple(entry), entry[name]))
-            del entry[name]
+            if type(entry) is Names:
+                taken = entry.take(name)
+                if self.journal is not None:
+                    self.journal.append((entry, name, taken))
+            else:
+                if self.journal is not None:
+                    self.journal.append((entry, tuple(entry), entry[name]))
+                del entry[name]
             self.place.page.is_changed = True
 
     def remind(self, due: int, clock: str) -> None:
@@ -217,7 +221,8 @@ class KeyScope:
         entry = self.place.entry
         if entry is not None and entry.pop(name, _MISSING) is not _MISSING:
             self.place.page.is_changed = True
-            if all(type(n) is str and n.startswith(_VERSION) for n in entry):
+            is_few = type(entry) is dict or len(entry) < _FEW
+            if is_few and all(type(n) is str and n.startswith(_VERSION) for n in entry):
                 entry.clear()  # the version of nothing
 
     def replace(self, name: str | bytes, value: Any) -> None:
@@ -242,7 +247,9 @@ class KeyScope:
         """Take back every write since `keep`, newest first."""
         while self.journal:
             entry, name, before = self.journal.pop()
-            if type(name) is tuple:  # names as they were before one was deleted
+            if type(before) is Taken:
+                entry.give_back(name, before)  # type: ignore[attr-defined]
+            elif type(name) is tuple:  # names as they were before one was deleted
                 entry.update({other: entry.pop(other, before) for other in name})
             elif before is _MISSING:
                 entry.pop(name, None)

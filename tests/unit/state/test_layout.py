@@ -5,11 +5,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.msgpack import Ext
 
 from millpond.errors import StateError
-from millpond.state import layout, view
+from millpond.state import blobs, layout, view
+from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
-from millpond.state.layout import Pages, hash_key
+from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 
@@ -152,6 +154,20 @@ def test_no_blob_is_left_when_everything_is_deleted(actions, page, large):
         assert group.pages.keys == 0
 
 
+def blobs_of(group, key, entry):
+    """Return the blobs that an entry of a page refers to."""
+    found = set()
+    if isinstance(entry, Ext):
+        assert entry.code == blobs.MANY_NAMES
+        prefix = b"n" + blobs.digest(key, "")
+        count = msgspec.msgpack.decode(entry.data)[0]
+        found |= {prefix + number.to_bytes(4, "big") for number in range(count)}
+        parts = [group.store.blobs[i] for i in found if i in group.store.blobs]
+        entry = {n: v for b in parts for n, (_, v) in msgspec.msgpack.decode(b[1:]).items()}
+    large = (v for v in entry.values() if isinstance(v, Ext) and v.code == blobs.LARGE_VALUE)
+    return found | {bytes(value.data) for value in large}
+
+
 @quick
 @given(actions=actions, page=st.sampled_from([60, 200]), large=st.sampled_from([50, 100]))
 def test_every_blob_is_referred_to(actions, page, large):
@@ -167,15 +183,8 @@ def test_every_blob_is_referred_to(actions, page, large):
             if blob_id[:1] == b"p":
                 in_use.add(blob_id)
                 entries, _ = msgspec.msgpack.decode(blob[1:])
-                for entry in entries.values():
-                    if isinstance(entry, msgspec.msgpack.Ext):
-                        in_use.add(bytes(entry.data))
-                        entry = msgspec.msgpack.decode(group.store.blobs[bytes(entry.data)][1:])
-                    in_use |= {
-                        bytes(v.data)
-                        for v in entry.values()
-                        if isinstance(v, msgspec.msgpack.Ext) and v.code == layout.LARGE_VALUE
-                    }
+                for key, entry in entries.items():
+                    in_use |= blobs_of(group, key, entry)
         assert set(group.store.blobs) <= in_use
 
 
@@ -271,9 +280,80 @@ def test_a_key_that_becomes_large_and_small_again_gives_its_blob_back(small):
         group.delete(b"k", f"name-{i}")
     group.flush()
 
-    assert b"k" in kinds_when_large
+    assert b"n" in kinds_when_large
     assert {blob_id[:1] for blob_id in group.store.blobs} == {b"h", b"p"}
     assert group.content() == {b"k": {"name-49": 49}}
+
+
+def test_one_name_of_very_many_is_read_and_written_alone():
+    group = Group()
+    for i in range(200_000):
+        group.set(b"k", f"name-{i}", i)
+    group.flush()
+    group.set(b"k", "name-0", 0)  # pages that the first writing left too full are split here
+    group.flush()
+
+    group.store.reads = group.store.writes = 0
+    group.scope.bind(b"k")
+    assert group.state.get("name-177777") == 177777
+    reads = group.store.reads
+    group.state.set("name-177777", -1)
+    group.flush()
+
+    assert reads == 2  # the key's page, and one page of names
+    assert group.store.writes == 2
+    assert max(len(blob) for _, blob in group.store) < 8 * layout.PAGE_BYTES
+    group.scope.bind(b"k")
+    assert group.state.get("name-177777") == -1
+    assert group.state.keys()[177776:177779] == ["name-177776", "name-177777", "name-177778"]
+
+
+def test_what_a_failed_record_did_to_a_key_with_many_names_is_undone(small):
+    group = Group()
+    for i in range(100):
+        group.set(b"k", f"name-{i}", i)
+    group.flush()
+    scope = KeyScope(Codec(), undo=True)
+    scope.open(group.pages)
+    scope.bind(b"k")
+    state = State(scope)
+    before = [(name, state.get(name)) for name in list(state.keys())]
+
+    state.delete("name-7")
+    state.set("name-7", "other")
+    state.delete("name-8")
+    state.set("new", 1)
+    state.set("name-9", "other")
+    scope.undo()
+
+    assert [(name, state.get(name)) for name in list(state.keys())] == before
+    group.pages.flush()
+    group.reload()
+    assert group.content() == group.expected()
+
+
+def test_a_page_of_names_that_is_missing_is_told(small):
+    group = Group()
+    for i in range(100):
+        group.set(b"k", f"name-{i}", i)
+    group.flush()
+    del group.store.blobs[next(b for b in group.store.blobs if b[:1] == b"n")]
+
+    with pytest.raises(StateError, match="has 100 names(.|\n)*Fix:"):
+        group.content()
+
+
+def test_every_change_of_a_name_shows_in_the_page_of_its_key(small):
+    group = Group()
+    for i in range(100):
+        group.set(b"k", f"name-{i}", i)
+    group.flush()
+    before = dict(group.store.blobs)
+    group.set(b"k", "name-50", 51)
+    group.flush()
+
+    changed = {b[:1] for b, blob in group.store.blobs.items() if before.get(b) != blob}
+    assert changed == {b"p", b"n"}
 
 
 def test_large_values_of_a_large_key_survive_a_change_of_a_neighbour(small):

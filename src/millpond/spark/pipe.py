@@ -1,0 +1,118 @@
+"""The blobs of a key group in Spark's state store, asked for many at a time.
+
+Takes the map state that Spark gives a processor; is a `Store`. PySpark's own client waits for the
+answer to every call, and reads the schema of a row from JSON for every value. The server at the
+other end takes one request behind the other from a socket and answers in that order. So requests
+are sent together here and answers read together, and of a row only its bytes are taken. The pages
+of a batch that touched 900 of them came in 0.6 of the time.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from millpond.errors import StateError
+
+__all__ = ["BLOB", "BLOB_ID", "SparkStore"]
+
+# The schema of the map state. As text, the JVM would be asked to parse it in every task.
+BLOB_ID = StructType([StructField("id", BinaryType())])
+BLOB = StructType([StructField("blob", BinaryType())])
+
+# Requests that are sent before their answers are read. Neither the requests for so many blobs nor
+# the answers to so many writes fill the buffer of a socket, so neither side can wait for the other.
+_AT_ONCE = 32
+
+# Every message starts with the version of the protocol.
+_PROTOCOL = (0).to_bytes(4, "big")
+
+
+class SparkStore:
+    """A `Store` on a Spark map state: one entry per blob. Made for one key group and batch."""
+
+    def __init__(self, state: Any) -> None:
+        self._name = state._stateName
+        client = state._mapStateClient._stateful_processor_api_client
+        self._stream = client.sockfile
+        self._receive = client._receive_proto_message
+        self._owed = 0
+        """Writes whose answers have not been read yet."""
+        self._fetched: dict[bytes, bytes | None] = {}
+
+    def fetch(self, blob_ids: Sequence[bytes]) -> None:
+        """Read blobs that will be asked for."""
+        self.settle()
+        for low in range(0, len(blob_ids), _AT_ONCE):
+            some = blob_ids[low : low + _AT_ONCE]
+            for blob_id in some:
+                self._send(getValue=messages.GetValue(userKey=pickle.dumps((blob_id,))))
+            self._stream.flush()
+            self._fetched.update((blob_id, _blob_of(self._answer())) for blob_id in some)
+
+    def get(self, blob_id: bytes) -> bytes | None:
+        if blob_id not in self._fetched:
+            self.fetch([blob_id])
+        return self._fetched.pop(blob_id)
+
+    def put(self, blob_id: bytes, blob: bytes) -> None:
+        row, value = pickle.dumps((blob_id,)), pickle.dumps((blob,))
+        self._write(blob_id, updateValue=messages.UpdateValue(userKey=row, value=value))
+
+    def delete(self, blob_id: bytes) -> None:
+        self._write(blob_id, removeKey=messages.RemoveKey(userKey=pickle.dumps((blob_id,))))
+
+    def settle(self) -> None:
+        """See to it that everything is written; to be called before anybody else uses the state."""
+        if self._owed:
+            self._stream.flush()
+        while self._owed:
+            self._owed -= 1
+            self._answer()
+
+    def _write(self, blob_id: bytes, **call: Any) -> None:
+        self._fetched.pop(blob_id, None)
+        self._send(**call)
+        self._owed += 1
+        if self._owed == _AT_ONCE:
+            self.settle()
+
+    def _send(self, **call: Any) -> None:
+        on_map = messages.MapStateCall(stateName=self._name, **call)
+        request = messages.StateVariableRequest(mapStateCall=on_map)
+        message = messages.StateRequest(stateVariableRequest=request).SerializeToString()
+        self._stream.write(_PROTOCOL + len(message).to_bytes(4, "big") + message)
+
+    def _answer(self) -> bytes:
+        status, message, value = self._receive()
+        if status != 0:
+            msg = f"Spark's state store refused a request: {message}"
+            raise StateError(f"{msg}\nFix: run again; the batch was not committed.")
+        return bytes(value)
+
+
+def _blob_of(row: bytes) -> bytes | None:
+    return bytes(_RowReader(io.BytesIO(row)).load()[0]) if row else None
+
+
+class _RowReader(pickle.Unpickler):
+    """Reads a pickled row of Spark as the tuple of its values."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _STAND_INS.get(name) or super().find_class(module, name)
+
+
+def _values(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+# What a pickled row calls to become a Row with a schema.
+_STAND_INS: dict[str, Any] = {
+    "_create_row_inbound_converter": lambda schema: _values,
+    "_parse_datatype_json_string": lambda text: None,
+}
