@@ -198,7 +198,9 @@ class Pages:
 
     def _save(self, number: int, page: Page) -> None:
         self._settle(page)
-        entries = {key: entry for key, entry in page.entries.items() if entry}
+        entries: dict[bytes | None, Any] = page.entries
+        if not all(entries.values()):
+            entries = {key: entry for key, entry in entries.items() if entry}
         if page.has_large or page.large_before:
             entries = {key: self._spill_values(key, entry) for key, entry in entries.items()}
         # What a large key refers to is still in use, so it is counted before its names move out.
