@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-check bench-time bench-kafka bench-setup clean
+.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,10 @@ bench-check: bench-setup ## Fail where a ratio has fallen below its floor; two m
 
 bench-time: bench-setup ## Measure windows and expiry
 	$(BIN)/python benchmarks/side_by_side.py
+
+bench-long: bench-setup ## Ten thousand batches in a row, then ten million records that wait; an hour
+	$(BIN)/python benchmarks/long.py batches build/long
+	$(BIN)/python benchmarks/long.py outage build/long
 
 bench-setup: setup java warm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

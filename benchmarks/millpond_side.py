@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import statistics
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 import data
-from serving import serve
+from serving import memory, serve
 
 import millpond as mp
 from millpond.connectors.log import Log
@@ -107,6 +108,7 @@ def grown(keys: int, batches: int, touched: int) -> dict:
         "median_ms": statistics.median(costs),
         "page_bytes_per_key": sum(sizes.values()) / keys,
         "disk_bytes_per_key": on_disk / keys,
+        "memory_mib": sum(memory(os.getpid()).values()) / 2**20,
     }
 
 

@@ -63,8 +63,9 @@ _LAST_ITEM = 10.0
 # Batches that the journal knows: as many as Spark keeps.
 _NOTED = 100
 
-# Seconds between two looks at the query, and between two computations of the lag.
-_LOOK, _LAG = 0.05, 0.5
+# Seconds between two looks at the query where it may end by itself, where it may not, and between
+# two computations of the lag. A look asks the JVM: twenty a second took a twentieth of a core.
+_LOOK, _GLANCE, _LAG = 0.05, 0.25, 0.5
 
 logger = logging.getLogger("millpond")
 
@@ -437,14 +438,16 @@ class SparkRun:
 
     def _watch(self, query: Query) -> None:
         next_lag = 0.0
-        while not query.wait(_LOOK):
+        limits = self._limits
+        ends_alone = limits.timeout or limits.count or limits.drain or self._spools
+        while not query.wait(_LOOK if ends_alone or self._stop.is_set() else _GLANCE):
             if self._feed_error is not None:
                 raise self._feed_error
             now = time.monotonic()
             if now >= next_lag:
                 self._meter.lag(self._shown_lag())
                 next_lag = now + _LAG
-            if query.is_active and query.is_busy:
+            if limits.timeout and query.is_active and query.is_busy:
                 self._busy = now
             if self._stop.is_set() or self._is_finished(now):
                 self._meter.stopping()

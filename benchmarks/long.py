@@ -1,0 +1,126 @@
+"""`make bench-long`: what a long time does to an application. Prints tables.
+
+python long.py batches FOLDER [10000]      so many small batches in a row: time, memory, files
+python long.py outage FOLDER [10000000]    so many records waiting at the start: memory
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import data
+from rich.console import Console
+from rich.table import Table
+from serving import memory
+
+import millpond as mp
+from millpond.connectors.log import Log
+
+KEYS = 1_000
+
+# Rows of the tables.
+PARTS = 10
+
+console = Console()
+
+
+def count(value: dict, state: mp.State) -> dict:
+    total = state.get("total", 0) + 1
+    state.set("total", total)
+    value["total"] = total
+    return value
+
+
+def application(folder: Path, most: int | None) -> mp.Application:
+    app = mp.Application(
+        consumer_group="long",
+        state_dir=folder / "state",
+        topics_dir=folder / "topics",
+        auto_offset_reset="earliest",
+        max_records_per_batch=most,
+        loglevel=None,
+    )
+    app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
+    return app
+
+
+def files(folder: Path) -> tuple[int, float]:
+    """Return how many files a folder has, and their MiB."""
+    sizes = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # Spark has cleaned up in between
+                sizes.append(Path(place, name).stat().st_size)
+    return len(sizes), sum(sizes) / 2**20
+
+
+def batches(folder: Path, number: int) -> None:
+    """Small batches in a row, of ten records each."""
+    log = Log(folder / "topics")
+    log.create("clicks", 1)
+    log.append("clicks", 0, data.touches([i % KEYS for i in range(10 * number)]))
+    app = application(folder, 10)
+    threading.Thread(target=app.run, kwargs={"drain": True, "collect": False}).start()
+    table = Table("batches", "median ms", "99th percentile ms", "memory MiB", "files", "MiB")
+    done, costs = 0, []
+    while done < number:
+        time.sleep(0.05)
+        new = [report.seconds * 1000 for report in list(app.reports) if report.batch_id >= done]
+        done, costs = done + len(new), costs + new
+        if len(costs) >= number // PARTS:
+            count, size = files(folder / "state")
+            row = [f"{done:,}", f"{statistics.median(costs):.0f}"]
+            row += [f"{statistics.quantiles(costs, n=100)[98]:.0f}"]
+            row += [
+                f"{sum(memory(os.getpid()).values()) / 2**20:,.0f}",
+                f"{count:,}",
+                f"{size:.1f}",
+            ]
+            console.print(*row, sep="\t")
+            table.add_row(*row)
+            costs = []
+    console.print(table)
+
+
+def outage(folder: Path, number: int) -> None:
+    """Records that have waited, read with the default size of a batch."""
+    log = Log(folder / "topics")
+    log.create("clicks", 1)
+    size = 500_000
+    for part in data.tables(10_000, size * data.FILES):
+        for _ in range(number // size // data.FILES + 1):
+            if log.end("clicks", 0) < number:
+                log.append("clicks", 0, part)
+    app, is_done = application(folder, None), threading.Event()
+    most: dict[str, int] = {}
+
+    def watch() -> None:
+        while not is_done.wait(0.2):
+            for kind, size in memory(os.getpid()).items():
+                most[kind] = max(size, most.get(kind, 0))
+
+    threading.Thread(target=watch).start()
+    began = time.monotonic()
+    app.run(drain=True, collect=False)
+    seconds = time.monotonic() - began
+    is_done.set()
+    read = sum(report.read for report in app.reports)
+    table = Table("records", "batches", "records/s", *(f"{kind} at most, MiB" for kind in most))
+    sizes = [f"{size / 2**20:,.0f}" for size in most.values()]
+    table.add_row(f"{read:,}", str(len(app.reports)), f"{read / seconds:,.0f}", *sizes)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    what, place, *more = sys.argv[1:]
+    run, default = {"batches": (batches, 10_000), "outage": (outage, 10_000_000)}[what]
+    target = Path(place) / what
+    shutil.rmtree(target, ignore_errors=True)
+    run(target, int(more[0]) if more else default)
