@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -379,3 +380,29 @@ def test_registered_types_are_kept_in_state(make_app):
         "(None, <Colour.RED: 'red'>)",
         "(Account(owner='ann', balance=1), <Colour.RED: 'red'>)",
     ]
+
+
+def test_many_records_go_by_files_that_are_gone_behind_the_run(make_app, tmp_path, monkeypatch):
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    app = make_app("files", max_records_per_batch=40_000)
+    seen, totals = [], {}
+
+    def look(records, batch_id):
+        seen.append(len(list(place.glob("millpond-rows-*/*"))))
+        totals.update({record.key: record.value for record in records})
+
+    items = [(f"user-{i % 50}", "x" * 100) for i in range(100_000)]
+    sdf = app.dataframe(source=mp.ListSource(items, "visits"))
+    sdf.apply(count_visits, stateful=True).sink(look)
+    app.run()
+
+    assert totals == {f"user-{i}": 2000 for i in range(50)}
+    assert len(seen) >= 3 and 0 < max(seen) <= 8  # two tasks each of two stages, and none left over
+    assert list(place.glob("millpond-rows-*")) == []
+
+
+def count_visits(value, state):
+    state.set("visits", state.get("visits", 0) + 1)
+    return state.get("visits")

@@ -20,8 +20,9 @@ from millpond.connectors.topic import Topic
 from millpond.directory import Manifest
 from millpond.plan.plan import make_plan
 from millpond.record import Record
-from millpond.runtime.batch import EDGE, family_of, read_payload
+from millpond.runtime.batch import EDGE, family_of
 from millpond.runtime.clock import Clock
+from millpond.runtime.payloads import read_payload
 from millpond.runtime.read import read_range, run_source
 from millpond.runtime.stage import Settings, StageRunner
 

@@ -1,13 +1,13 @@
 """Records as Arrow columns, and packed rows: what Spark moves instead of one row per record.
 
-A packed row is (scope, grp, kind, payload, clock): where its records go, the records as one
-Arrow message, and what time it is. `kind` says which edge or output they belong to and which
+A packed row is (scope, grp, kind, payload, clock): where its records go, the records (see
+`payloads`), and what time it is. `kind` says which edge or output they belong to and which
 optional columns they have. A row without records only wakes its key group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import MillpondError
 
-__all__ = ["PACKED", "Row", "by_group", "concat", "in_order", "read_payload", "records_schema"]
+__all__ = ["PACKED", "Row", "by_group", "concat", "in_order", "records_schema"]
 
 PACKED = "scope string, grp int, kind int, payload binary, clock binary"
 
@@ -70,16 +70,6 @@ _SCHEMAS = [
     pa.schema(_BASE + [column for bit, column in _OPTIONAL.items() if flags & bit])
     for flags in range(8)
 ]
-
-
-def write_payload(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as one Arrow message, without its schema."""
-    return batch.serialize().to_pybytes()  # type: ignore[no-any-return]
-
-
-def read_payload(payload: bytes, columns: int) -> pa.RecordBatch:
-    """Return the batch of a message."""
-    return pa.ipc.read_record_batch(pa.py_buffer(payload), _SCHEMAS[columns])
 
 
 def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -150,15 +140,6 @@ def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.Recor
     for number, (low, high) in enumerate(pairwise(bounds)):
         if high > low:
             yield number, batch.slice(low, high - low)
-
-
-def edge_rows(
-    batch: pa.RecordBatch, scope: str, edge: int, columns: int, groups: int, clock: bytes
-) -> Iterable[Row]:
-    """Yield the packed rows that take records to another stage."""
-    kind = kind_of(EDGE, edge, columns)
-    for group, part in by_group(batch, groups):
-        yield Row(scope, group, kind, write_payload(part), clock)
 
 
 # Where rows stand that no record made: before all records of a batch, or behind them.

@@ -28,8 +28,8 @@ from millpond.runtime.batch import (
     concat,
     family_of,
     in_order,
-    read_payload,
 )
+from millpond.runtime.payloads import read_payload
 
 __all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "log_late", "to_records"]
 

@@ -17,10 +17,10 @@ from millpond.runtime.batch import (
     concat,
     family_of,
     in_order,
-    read_payload,
     records_schema,
 )
 from millpond.runtime.clock import Clock
+from millpond.runtime.payloads import read_payload
 from millpond.runtime.stage import StageRunner
 from millpond.state.codec import Codec
 from millpond.state.store import Store

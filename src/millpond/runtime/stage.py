@@ -27,14 +27,14 @@ from millpond.record import Origin, current_origin
 from millpond.runtime.batch import (
     BEFORE,
     BEHIND,
+    EDGE,
     FAILURE,
     OUTPUT,
     REPORT,
     Row,
-    edge_rows,
+    by_group,
     kind_of,
     moments_batch,
-    write_payload,
 )
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
@@ -43,6 +43,7 @@ from millpond.runtime.emit import Emitter, StepFailure
 from millpond.runtime.entry import Entry, make_entries
 from millpond.runtime.failing import Failures, Fatal
 from millpond.runtime.fields import edge_changes, needs_metadata, output_changes
+from millpond.runtime.payloads import Payloads
 from millpond.runtime.schedule import Schedule
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
@@ -68,6 +69,8 @@ class Settings:
     on_processing_error: Callable[..., bool] | None = None
     keeps_clock: bool = False
     """Whether a group remembers the time, because records come to it without."""
+    payloads: str | None = None
+    """Where records may be left for the next stage; see `payloads`."""
 
     @property
     def undo(self) -> bool:
@@ -100,6 +103,7 @@ class StageRunner:
         self.plan = plan
         self.stage = stage
         self._settings = settings
+        self._payloads = Payloads(settings.payloads)
         self._origin = Origin(plan.topics)
         self._points = {point.step: point for point in plan.points}
         self._undo = settings.undo or self._guards_within()
@@ -227,9 +231,8 @@ class StageRunner:
             yield from self.run(entered, [entry], clock=clock)
             return
         self._tell_time(entered, entry)
-        scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
         told = clock.encode() if clock.seq else b""
-        yield from edge_rows(entered, scope, edge.number, columns, groups, told)
+        yield from self._edge_rows(entered, edge, columns, told)
         yield self._report_row(Counts(entered.num_rows, entered.num_rows), clock)
 
     def _has_future(self, entered: pa.RecordBatch, entry: Entry) -> bool:
@@ -302,9 +305,7 @@ class StageRunner:
                 yield self._give_up(self._failures.describe(failure))
                 return
             if batch is not None:
-                scope, groups = self.plan.stages[edge.target].scope, self._settings.groups
-                columns = combiner.columns
-                yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
+                yield from self._edge_rows(batch, edge, combiner.columns, self._clock)
 
     def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:
         if pages is not None and self._settings.keeps_clock:
@@ -510,13 +511,11 @@ class StageRunner:
 
     def _flush(self, entered: pa.RecordBatch, seen: np.ndarray, counts: Counts) -> Iterator[Row]:
         counts.outputs += self._leaves()
-        groups = self._settings.groups
         for edge, emitter in self._edges.items():
             if len(emitter):
                 seen[emitter.rows] = True
                 batch, columns = emitter.take(entered)
-                scope = self.plan.stages[edge.target].scope
-                yield from edge_rows(batch, scope, edge.number, columns, groups, self._clock)
+                yield from self._edge_rows(batch, edge, columns, self._clock)
         for combiner in self._combiners.values():
             seen[combiner.taken()] = True
         for output, emitter in self._outputs.items():
@@ -527,10 +526,22 @@ class StageRunner:
                     continue
                 batch, columns = emitter.take(entered)
                 kind = kind_of(OUTPUT, output.number, columns)
-                yield Row("", -1, kind, write_payload(batch))
+                yield Row("", -1, kind, self._payloads.write(batch))
         if len(self._failures.letters):
             batch, columns = self._failures.letters.take(entered)
-            yield Row("", -1, kind_of(OUTPUT, 0, columns), write_payload(batch))
+            yield Row("", -1, kind_of(OUTPUT, 0, columns), self._payloads.write(batch))
+
+    def _edge_rows(
+        self, batch: pa.RecordBatch, edge: Edge, columns: int, clock: bytes
+    ) -> Iterator[Row]:
+        """Yield the packed rows that take records to another stage."""
+        kind, scope = kind_of(EDGE, edge.number, columns), self.plan.stages[edge.target].scope
+        for group, part in by_group(batch, self._settings.groups):
+            yield Row(scope, group, kind, self._payloads.write(part), clock)
+
+    def close(self) -> None:
+        """Let go of files; to be called at the end of a task."""
+        self._payloads.close()
 
     def _reset(self) -> None:
         for emitter in self._emitters:

@@ -41,6 +41,7 @@ from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.history import HistoryReader
+from millpond.runtime.payloads import PayloadFolder
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
@@ -159,6 +160,7 @@ class SparkRun:
                 self._directory.folder.path,
             )
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
+            self._payloads = self._payload_folder(session, stack)
             self._prepare(session)
             self._delivery = self._make_delivery(stack)
             query = self._start(session)
@@ -221,7 +223,16 @@ class SparkRun:
             config.on_error,  # type: ignore[arg-type]
             config.on_processing_error,
             keeps_clock=self._has_foreign_sources(),
+            payloads=None if self._payloads is None else self._payloads.path,
         )
+
+    def _payload_folder(self, session: SparkSession, stack: ExitStack) -> PayloadFolder | None:
+        """Return where workers may leave records for each other: on this machine."""
+        if not session.sparkContext.master.startswith("local"):
+            return None
+        folder = PayloadFolder()
+        stack.callback(folder.remove)
+        return folder
 
     def _has_foreign_sources(self) -> bool:
         return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
@@ -364,6 +375,8 @@ class SparkRun:
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms())
         self._write_clock(gathered.report)
+        if self._payloads is not None:
+            self._payloads.clear()
         self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began

@@ -57,6 +57,7 @@ def read_stage(
             yield from runner.drain()
 
         yield from _messages(rows(), groups_back)
+        runner.close()
 
     return run
 
@@ -92,6 +93,7 @@ def rows_stage(
             yield from runner.drain()
 
         yield from _messages(rows(), back)
+        runner.close()
 
     return run
 
@@ -154,4 +156,5 @@ class LayerProcessor(StatefulProcessor):
         return next(stages, None) if scope else None
 
     def close(self) -> None:
-        pass
+        for runner in self._runners.values():
+            runner.close()
