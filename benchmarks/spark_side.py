@@ -20,10 +20,10 @@ FOLDER = Path(sys.argv[1])
 FIELDS = "user_id string, amount double, event string"
 
 
-def clicks(keys: int, records: int) -> DataFrame:
+def clicks(keys: int, records: int, files: int = 4) -> DataFrame:
     source = data.as_parquet(FOLDER, keys, records)
     schema = "key binary, value binary, timestamp long"
-    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 4)
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
     return reader.parquet(str(source))
 
 
@@ -42,9 +42,9 @@ def measured(frame: DataFrame, mode: str = "append", out: bool = False) -> dict:
     return rates(query, time.monotonic() - began)
 
 
-def counts(keys: int, records: int) -> dict:
+def counts(keys: int, records: int, files: int) -> dict:
     """As PySpark's guide writes it: transformWithState, a group per key."""
-    grouped = clicks(keys, records).groupBy("key")
+    grouped = clicks(keys, records, files).groupBy("key")
     schema = "key binary, value binary"
     return measured(grouped.transformWithState(Count(), schema, "append", "None"))
 
