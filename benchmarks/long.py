@@ -68,7 +68,8 @@ def batches(folder: Path, number: int) -> None:
     log.append("clicks", 0, data.touches([i % KEYS for i in range(10 * number)]))
     app = application(folder, 10)
     threading.Thread(target=app.run, kwargs={"drain": True, "collect": False}).start()
-    table = Table("batches", "median ms", "99th percentile ms", "memory MiB", "files", "MiB")
+    kinds = ("driver", "JVM", "Python workers")
+    table = Table("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
     done, costs = 0, []
     while done < number:
         time.sleep(0.05)

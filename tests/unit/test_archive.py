@@ -48,6 +48,7 @@ def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):
     file.write_text("")
 
     options = session._java_options(mine)[key]
+    assert "-XX:ReservedCodeCacheSize=240m" in options  # one compiler alone would have 48
     assert f'-XX:SharedArchiveFile="{file}"' in options
     assert options.endswith(" -Xmx9g")
     making = {key: archive.options_to_make(file)}
