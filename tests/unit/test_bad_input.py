@@ -9,7 +9,7 @@ import pytest
 
 from millpond import Application
 from millpond.errors import ConfigError, MillpondError, StepError
-from millpond.testing import ListSource, frame, run_local
+from millpond.testing import ListSource, LocalEngine, frame, run_local
 
 
 @pytest.fixture
@@ -500,3 +500,27 @@ def test_records_that_are_no_records_are_refused():
 def test_a_timer_function_with_other_parameters_is_told_its_own():
     with pytest.raises(ConfigError, match=r"Fix: def function\(key, state, timer\)"):
         frame().apply(count, stateful=True, on_timer=lambda key, state: 1)
+
+
+@pytest.mark.parametrize("handler", [None, lambda *_: True])
+def test_damaged_state_ends_the_run_whatever_is_done_with_bad_records(handler):
+    engine = LocalEngine(
+        frame().apply(read_large, stateful=True),
+        on_error="dead-letter",
+        on_processing_error=handler,
+    )
+    engine.feed([("a", 1)])
+    engine.run()
+    for store in engine.stores.values():
+        for blob_id in [b for b in store.blobs if b[:1] == b"v"]:
+            del store.blobs[blob_id]
+
+    engine.feed([("a", 2)])
+    with pytest.raises(StepError, match="missing from the state"):
+        engine.run()
+
+
+def read_large(value, state):
+    before = state.get("large", b"")
+    state.set("large", b"x" * 100_000)
+    return len(before)

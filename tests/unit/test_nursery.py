@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 
-from millpond.spark import nursery
+from millpond.spark import nursery, session
 
 _PROBE = """
 import json, os, sys
@@ -33,6 +34,7 @@ def python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("probe")
     (folder / "probe.py").write_text(_PROBE)
     (folder / "sleeper.py").write_text(_SLEEPER)
+    (folder / "failing.py").write_text("import sys\nsys.exit(-1)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONHASHSEED", raising=False)
         return nursery.open_nursery(), folder
@@ -60,6 +62,23 @@ def test_a_process_has_the_streams_arguments_and_surroundings_of_the_one_that_as
     assert facts["word"] == "brook"
     assert facts["main"] == "__main__"
     assert facts["is_warm"]
+
+
+def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
+    script, folder = python
+    run = subprocess.run([script, "-m", "failing"], capture_output=True, text=True, cwd=folder)
+    assert (run.returncode, run.stderr) == (255, "")
+
+
+def test_where_there_can_be_no_nursery_spark_starts_python_itself(monkeypatch, tmp_path):
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert session._python() == sys.executable
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    assert session._python() == sys.executable
 
 
 def test_processes_share_a_parent_and_nothing_else(python):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,8 +80,10 @@ class Partition:
             # A task reads one range, which most often begins with a segment: no listing needed.
             position = start
         else:
-            self.end()
-            position = max((s for s in self._starts or [] if s <= start), default=start)
+            if end > self.end() or start < self.start():
+                raise self._missing(start, end)
+            starts = self._starts or [start]
+            position = starts[bisect_right(starts, start) - 1]
         while position < end:
             file = self._file(position)
             if not file.exists():

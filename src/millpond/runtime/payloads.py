@@ -8,12 +8,13 @@ instead of 2. The driver removes the files behind each batch. On a cluster rows 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,25 +25,47 @@ __all__ = ["PayloadFolder", "Payloads", "read_payload"]
 # Fewer bytes than this are cheaper to copy than to find again.
 _INLINE = 8 * 1024
 
+_PREFIX = "millpond-rows-"
+
 # What a reference starts with; a message of Arrow starts with 0xff.
 _MARK = b"@"
 
 
 class PayloadFolder:
-    """Where the payloads of one run lie. On the driver."""
+    """Where the payloads of one run lie. On the driver.
+
+    The folder is locked as long as it is in use, so a later start knows which ones nobody has any
+    more, and what cleans temporary folders by their age leaves it alone.
+    """
 
     def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="millpond-rows-")
+        _remove_left_over()
+        self.path = tempfile.mkdtemp(prefix=_PREFIX)
+        self._lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def clear(self) -> None:
         """Remove what a batch has left; what is read of it stays readable."""
-        for file in Path(self.path).iterdir():
-            with suppress(FileNotFoundError):
-                file.unlink()
+        with suppress(FileNotFoundError):
+            for file in Path(self.path).iterdir():
+                file.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left_over() -> None:
+    """Remove the folders of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 class Payloads:
@@ -54,28 +77,36 @@ class Payloads:
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
-        self._file: IO[bytes] | None = None
+        self._file = -1
         self._name = b""
         self._end = 0
 
     def write(self, batch: pa.RecordBatch) -> bytes:
         """Return a batch as one Arrow message without its schema, or where that lies."""
         message = batch.serialize()
-        if self._folder is None or message.size < _INLINE:
-            return message.to_pybytes()  # type: ignore[no-any-return]
-        if self._file is None:
-            descriptor, name = tempfile.mkstemp(dir=self._folder)
-            self._file, self._name, self._end = os.fdopen(descriptor, "wb"), os.fsencode(name), 0
-        self._file.write(message)
-        self._file.flush()
-        start, self._end = self._end, self._end + message.size
+        if self._folder is not None and message.size >= _INLINE:
+            try:
+                return self._to_file(message)
+            except OSError:  # the disk is full, or the folder was cleaned away: rows can carry it
+                self._folder = None
+        return message.to_pybytes()  # type: ignore[no-any-return]
+
+    def _to_file(self, message: pa.Buffer) -> bytes:
+        if self._file < 0:
+            self._file, name = tempfile.mkstemp(dir=self._folder)
+            self._name, self._end = os.fsencode(name), 0
+        rest, place = memoryview(message), self._end
+        while rest:
+            written = os.pwrite(self._file, rest, place)
+            rest, place = rest[written:], place + written
+        start, self._end = self._end, place
         return _MARK + b"%d,%d,%s" % (start, message.size, self._name)
 
     def close(self) -> None:
         """Let go of the file; to be called at the end of a task."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def read_payload(payload: bytes | pa.Buffer, columns: int) -> pa.RecordBatch:

@@ -31,14 +31,17 @@ def archive_file() -> Path | None:
             f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in found
         )
     digest = hashlib.sha256("\n".join(about).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        return None
     return cache / "millpond" / "archive" / f"spark-{pyspark.__version__}-{digest}.jsa"
 
 
 def options_for_use() -> str:
     """Return the options with which a JVM uses the archive; none where there is no archive."""
     file = archive_file()
-    if file is None or not file.exists():
+    if file is None or not os.access(file, os.R_OK):  # a home may be somebody else's
         return ""
     return f'-XX:SharedArchiveFile="{file}" -Xshare:auto -Xlog:disable -Xlog:all=error:stderr'
 

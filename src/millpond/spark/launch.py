@@ -16,11 +16,14 @@ import sys
 
 def main() -> None:
     nursery, python, *arguments = sys.argv[1:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it is known who is to get it
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         child = _born(connection, nursery, arguments) if arguments[0] == "-m" else 0
         if not child:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             os.execv(python, [python, *arguments])
         signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         sys.exit((connection.recv(1) or b"\x01")[0])
 
 

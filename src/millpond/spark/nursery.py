@@ -65,6 +65,7 @@ def open_nursery() -> str:
 def serve(listener: socket.socket) -> None:
     """Fork a process for everybody who asks, until standard input ends."""
     _import()
+    code = 1
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         ready, _, _ = select.select([0, listener.fileno()], [], [])
@@ -73,7 +74,10 @@ def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            os._exit(_live(connection))
+            try:
+                code = _live(connection)
+            finally:
+                os._exit(code)
         connection.close()
 
 
@@ -99,7 +103,7 @@ def _live(connection: socket.socket) -> int:
             os.dup2(descriptor, number)
             os.close(descriptor)
         connection.sendall(os.getpid().to_bytes(4, "big"))
-        code = _run(order)
+        code = _run(order) & 0xFF  # as the system does: -1 is 255
     except BaseException:
         traceback.print_exc()
     with suppress(OSError):  # who asked may be gone
@@ -115,7 +119,8 @@ def _run(order: dict[str, Any]) -> int:
     os.chdir(order["cwd"])
     _, module, *arguments = order["argv"]
     sys.argv = [module, *arguments]
-    sys.path[0] = order["cwd"]
+    if not sys.flags.safe_path:  # then `-m` puts no folder in front
+        sys.path[0] = order["cwd"]
     warnings.filterwarnings("ignore", message=".*found in sys.modules.*", module="runpy")
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

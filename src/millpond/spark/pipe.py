@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from millpond.errors import StateError
+from millpond.errors import EngineError
 
 __all__ = ["BLOB", "BLOB_ID", "SparkStore"]
 
@@ -43,6 +43,8 @@ class SparkStore:
         self._receive = client._receive_proto_message
         self._owed = 0
         """Writes whose answers have not been read yet."""
+        self._trouble = ""
+        """What the server said when it gave up: it answers no more, and does not hang up either."""
         self._fetched: dict[bytes, bytes | None] = {}
 
     def fetch(self, blob_ids: Sequence[bytes]) -> None:
@@ -52,7 +54,7 @@ class SparkStore:
             some = blob_ids[low : low + _AT_ONCE]
             for blob_id in some:
                 self._send(getValue=messages.GetValue(userKey=pickle.dumps((blob_id,))))
-            self._stream.flush()
+            self._flush()
             self._fetched.update((blob_id, _blob_of(self._answer())) for blob_id in some)
 
     def get(self, blob_id: bytes) -> bytes | None:
@@ -69,8 +71,8 @@ class SparkStore:
 
     def settle(self) -> None:
         """See to it that everything is written; to be called before anybody else uses the state."""
-        if self._owed:
-            self._stream.flush()
+        if self._owed or self._trouble:
+            self._flush()
         while self._owed:
             self._owed -= 1
             self._answer()
@@ -88,11 +90,18 @@ class SparkStore:
         message = messages.StateRequest(stateVariableRequest=request).SerializeToString()
         self._stream.write(_PROTOCOL + len(message).to_bytes(4, "big") + message)
 
+    def _flush(self) -> None:
+        if self._trouble:
+            raise EngineError(self._trouble)
+        self._stream.flush()
+
     def _answer(self) -> bytes:
         status, message, value = self._receive()
         if status != 0:
-            msg = f"Spark's state store refused a request: {message}"
-            raise StateError(f"{msg}\nFix: run again; the batch was not committed.")
+            msg = f"Spark's state store gave up: {message}"
+            self._trouble = f"{msg}\nFix: run again; the batch was not committed."
+            self._owed = 0
+            raise EngineError(self._trouble)
         return bytes(value)
 
 

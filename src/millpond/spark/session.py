@@ -135,7 +135,7 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     _forget_dead_session()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
-    python = _python() if is_local else sys.executable
+    python = _python() if is_local and not has_session() else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
     local = _LOCAL if is_local else {}
     for key, value in {**_SESSION, **local, **_QUERY, **config, **_java_options(config)}.items():
@@ -224,9 +224,12 @@ def _environment(**variables: str) -> Iterator[None]:
 
 def _python() -> str:
     """Return what Spark is to start where it wants a Python on this machine."""
-    if os.name != "posix" or "SPARK_HOME" in os.environ:
+    if os.name != "posix" or {"SPARK_HOME", "PYSPARK_PYTHON"} & os.environ.keys():
         return sys.executable
-    return open_nursery()
+    try:
+        return open_nursery()
+    except OSError:  # no room for temporary files, or their path is too long for a socket
+        return sys.executable
 
 
 def _check_java() -> None:

@@ -56,8 +56,10 @@ def read_stage(
                         yield from run_source(runner, number, records, clock)
             yield from runner.drain()
 
-        yield from _messages(rows(), groups_back)
-        runner.close()
+        try:
+            yield from _messages(rows(), groups_back)
+        finally:
+            runner.close()
 
     return run
 
@@ -92,8 +94,10 @@ def rows_stage(
                 position += segment.num_rows
             yield from runner.drain()
 
-        yield from _messages(rows(), back)
-        runner.close()
+        try:
+            yield from _messages(rows(), back)
+        finally:
+            runner.close()
 
     return run
 

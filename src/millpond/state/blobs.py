@@ -31,13 +31,14 @@ __all__ = [
     "value_size",
 ]
 
-# The version byte of every blob. A change of layout raises it and keeps the old reader.
-FORMAT = 1
+# The version byte of every blob. A change of layout raises it and keeps the old reader: 1 had all
+# the names of a large key in one blob.
+FORMAT = 2
 VERSION = bytes([FORMAT])
 
 # Extension types of values at the level of an entry; the codec's own types lie inside CONTAINER.
 # EXPIRING is eight bytes of a moment, four that tell the clock it goes by, then the value.
-# LARGE_KEY, all the names of a key in one blob, was written by earlier versions and is still read.
+# LARGE_KEY, all the names of a key in one blob, is of format 1.
 CONTAINER, LARGE_VALUE, LARGE_KEY, EXPIRING, MANY_NAMES = 1, 2, 3, 4, 5
 
 REPAIR = "\nFix: millpond state repair APP.py goes back to the last batch that is whole."
@@ -48,10 +49,10 @@ decode = msgspec.msgpack.Decoder().decode
 
 def read(blob: bytes, what: str) -> Any:
     """Return what is written in a blob."""
-    if blob and blob[0] != FORMAT:
+    if blob and not 1 <= blob[0] <= FORMAT:
         msg = (
-            f"a {what} of the state has format {blob[0]}; this version of Millpond reads format "
-            f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
+            f"a {what} of the state has format {blob[0]}; this version of Millpond reads formats "
+            f"up to {FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
     try:

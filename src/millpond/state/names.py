@@ -87,6 +87,8 @@ class Names(MutableMapping[str | bytes, Any]):
         """Take the names of a key that had few until now."""
         self._pages = size // self._page_bytes + 1
         self._loaded = {number: _Page({}, 0) for number in range(self._pages)}
+        for page in self._loaded.values():
+            page.is_changed = True  # an empty page is written, too: one that is missing is damage
         for name, value in entry.items():
             self[name] = value
 
@@ -166,9 +168,12 @@ class Names(MutableMapping[str | bytes, Any]):
         return self._id + number.to_bytes(4, "big")
 
     def _load(self, number: int) -> _Page:
-        blob = self._store.get(self._blob_id(number))
-        names = {} if blob is None else read(blob, "page of names")
-        page = self._loaded[number] = _Page(names, 0 if blob is None else len(blob))
+        blob_id = self._blob_id(number)
+        blob = self._store.get(blob_id)
+        if blob is None:
+            msg = f"names of a key are missing from the state (blob {blob_id.hex()})."
+            raise DamagedStateError(msg + REPAIR)
+        page = self._loaded[number] = _Page(read(blob, "page of names"), len(blob))
         return page
 
     def flush(self, small: int) -> Ext | dict[str | bytes, Any]:
@@ -181,9 +186,8 @@ class Names(MutableMapping[str | bytes, Any]):
             self._save(number, self._loaded[number])
         if self.size < small:
             entry = self._in_order()
-            for number, page in self._loaded.items():
-                if page.size:
-                    self._store.delete(self._blob_id(number))
+            for number in range(self._pages):
+                self._store.delete(self._blob_id(number))
             return entry
         self._grow()
         # Counted, so that the key's page differs too: whoever follows changes looks at key pages.
@@ -197,11 +201,8 @@ class Names(MutableMapping[str | bytes, Any]):
         references = set(_references(page.names))
         for gone in page.large_before - references:
             self._store.delete(gone)
-        blob = VERSION + encode(page.names) if page.names else b""
-        if blob:
-            self._store.put(self._blob_id(number), blob)
-        elif page.size:
-            self._store.delete(self._blob_id(number))
+        blob = VERSION + encode(page.names)
+        self._store.put(self._blob_id(number), blob)
         self.size += len(blob) - page.size
         page.size, page.large_before, page.is_changed = len(blob), references, False
 

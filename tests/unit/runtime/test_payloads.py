@@ -1,4 +1,7 @@
+import errno
+import os
 import pickle
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,3 +69,43 @@ def test_a_task_that_is_done_leaves_no_file_open_and_may_go_on(folder):
     assert read_payload(payloads.write(records(4000)), 0).num_rows == 4000
     assert read_payload(first, 0).num_rows == 5000
     assert pickle.loads(pickle.dumps(Payloads(folder.path)))  # noqa: S301 - our own
+
+
+def test_where_there_is_no_room_rows_carry_everything(folder, monkeypatch):
+    payloads = Payloads(folder.path)
+    first = payloads.write(records(2000))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    second = payloads.write(records(3000))
+
+    assert len(first) < 300 < len(second)
+    assert read_payload(first, 0).num_rows == 2000
+    assert read_payload(second, 0).num_rows == 3000
+
+
+def test_a_folder_that_was_cleaned_away_stops_nothing(folder):
+    payloads = Payloads(folder.path)
+    folder.remove = lambda: None
+    Path(folder.path).rmdir()
+
+    folder.clear()
+    assert read_payload(payloads.write(records(3000)), 0).num_rows == 3000
+
+
+def test_a_start_removes_what_killed_runs_have_left_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "millpond-rows-old").mkdir()
+    (tmp_path / "millpond-rows-old" / "x").write_text("left")
+    (tmp_path / "other").mkdir()
+    running = PayloadFolder()
+
+    later = PayloadFolder()
+
+    here = {place.name for place in tmp_path.iterdir()}
+    assert here == {"other", Path(running.path).name, Path(later.path).name}
+    running.remove()
+    later.remove()
+    assert [place.name for place in tmp_path.iterdir()] == ["other"]

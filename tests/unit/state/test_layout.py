@@ -7,15 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.msgpack import Ext
 
-from millpond.errors import StateError
+from millpond.errors import DamagedStateError, StateError
 from millpond.state import blobs, layout, view
 from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
-
-GOLDEN = Path(__file__).parent / "page-v1.bin"
 
 quick = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -337,9 +335,19 @@ def test_a_page_of_names_that_is_missing_is_told(small):
     for i in range(100):
         group.set(b"k", f"name-{i}", i)
     group.flush()
-    del group.store.blobs[next(b for b in group.store.blobs if b[:1] == b"n")]
+    gone = next(b for b in group.store.blobs if b[:1] == b"n")
+    kept = group.store.blobs.pop(gone)
+    group.reload()
 
-    with pytest.raises(StateError, match="has 100 names(.|\n)*Fix:"):
+    lost = msgspec.msgpack.decode(kept[1:])
+    group.scope.bind(b"k")
+    with pytest.raises(DamagedStateError, match="missing from the state(.|\n)*Fix:"):
+        group.state.get(next(iter(lost)))
+    with pytest.raises(DamagedStateError, match="missing from the state(.|\n)*Fix:"):
+        group.content()
+    group.store.blobs[gone] = blobs.VERSION + blobs.encode({})
+    group.reload()
+    with pytest.raises(DamagedStateError, match="has 100 names(.|\n)*Fix:"):
         group.content()
 
 
@@ -418,10 +426,10 @@ def test_a_page_of_a_newer_format_is_refused():
     group = Group()
     group.set(b"a", "n", 1)
     group.flush()
-    group.store.blobs[b"p\0\0\0\0"] = b"\x02" + group.store.blobs[b"p\0\0\0\0"][1:]
+    group.store.blobs[b"p\0\0\0\0"] = b"\x03" + group.store.blobs[b"p\0\0\0\0"][1:]
 
     group.reload()
-    with pytest.raises(StateError, match="format 2(.|\n)*Fix:"):
+    with pytest.raises(StateError, match="format 3(.|\n)*Fix:"):
         group.scope.bind(b"a")
 
 
@@ -452,12 +460,13 @@ def test_a_large_value_that_is_missing_is_refused(small):
 # --- the golden file ------------------------------------------------------------------------
 
 
-def golden_blobs():
-    """The store of a key group as format 1 wrote it: MessagePack of id -> blob, compressed.
+def golden_blobs(version):
+    """The store of a key group as a format wrote it: MessagePack of id -> blob, compressed.
 
-    Never write the file again: add another one for a new format.
+    Never write the files again: add another one for a new format.
     """
-    return msgspec.msgpack.decode(zlib.decompress(GOLDEN.read_bytes()))
+    file = Path(__file__).parent / f"page-v{version}.bin"
+    return msgspec.msgpack.decode(zlib.decompress(file.read_bytes()))
 
 
 def golden_content():
@@ -471,22 +480,25 @@ def golden_content():
     return found
 
 
-def test_state_written_by_format_1_is_read():
-    blobs = golden_blobs()
+@pytest.mark.parametrize("version", [1, 2])
+def test_state_written_by_every_format_is_read(version):
+    blobs = golden_blobs(version)
     group = Group(groups=8)
     group.store = MemoryStore(blobs)
 
     group.reload()
 
-    assert {blob[0] for blob in blobs.values()} == {1}
+    assert {blob[0] for blob in blobs.values()} == {version}
+    assert {b[:1] for b in blobs} == {b"h", b"p", b"v", b"k" if version == 1 else b"n"}
     assert group.content() == golden_content()
     assert group.pages.keys == len(golden_content())
     assert group.pages.count > 1
 
 
-def test_state_written_by_format_1_can_be_written_to():
+@pytest.mark.parametrize("version", [1, 2])
+def test_state_written_by_every_format_can_be_written_to(version):
     group = Group(groups=8)
-    group.store = MemoryStore(golden_blobs())
+    group.store = MemoryStore(golden_blobs(version))
     group.reload()
     group.model = golden_content()
 

@@ -1,0 +1,105 @@
+"""The store on Spark's state server, against a server of our own that says what it was asked."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+import threading
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+
+from millpond.errors import EngineError
+from millpond.spark.pipe import SparkStore
+
+
+class Server:
+    """Answers as Spark does: in order, one by one; gives up behind an error without hanging up."""
+
+    def __init__(self):
+        ours, theirs = socket.socketpair()
+        self.stream = theirs.makefile("rwb")
+        self.blobs, self.asked, self.fails_at = {}, [], None
+        client = StatefulProcessorApiClient.__new__(StatefulProcessorApiClient)
+        client.sockfile = ours.makefile("rwb")
+        ours.settimeout(20)  # a test that waits for ever fails instead
+        wrapped = SimpleNamespace(_stateful_processor_api_client=client)
+        self.state = SimpleNamespace(_stateName="pages", _mapStateClient=wrapped)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while head := self.stream.read(8):
+            version, length = struct.unpack(">ii", head)
+            assert version == 0
+            request = messages.StateRequest.FromString(self.stream.read(length))
+            call = request.stateVariableRequest.mapStateCall
+            answer = messages.StateResponse()
+            if len(self.asked) == self.fails_at:
+                answer.statusCode, answer.errorMessage = 1, "no such thing"
+            else:
+                answer.value = self._done(call)
+            data = answer.SerializeToString()
+            self.stream.write(struct.pack(">i", len(data)) + data)
+            self.stream.flush()
+            if answer.statusCode:
+                return
+
+    def _done(self, call):
+        kind = call.WhichOneof("method")
+        self.asked.append(kind)
+        (blob_id,) = pickle.loads(getattr(call, kind).userKey)
+        if kind == "updateValue":
+            (self.blobs[blob_id],) = pickle.loads(call.updateValue.value)
+        elif kind == "removeKey":
+            self.blobs.pop(blob_id, None)
+        elif blob_id in self.blobs:
+            return pickle.dumps((bytearray(self.blobs[blob_id]),))
+        return b""
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+def test_many_blobs_come_and_go_in_order(server):
+    store = SparkStore(server.state)
+    for i in range(500):
+        store.put(b"p%d" % i, b"x" * (i * 200))
+    store.delete(b"p7")
+    store.settle()
+    assert len(server.blobs) == 499
+
+    store.fetch([b"p%d" % i for i in range(500)])
+    assert server.asked.count("getValue") == 500
+    assert [len(store.get(b"p%d" % i) or b"") for i in range(500)] == [
+        0 if i == 7 else i * 200 for i in range(500)
+    ]
+    assert server.asked.count("getValue") == 500
+
+
+def test_what_was_fetched_is_forgotten_where_it_is_written(server):
+    store = SparkStore(server.state)
+    store.put(b"p", b"old")
+    store.fetch([b"p"])
+    store.put(b"p", b"new")
+    assert store.get(b"p") == b"new"
+    store.delete(b"p")
+    assert store.get(b"p") is None
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 40])
+def test_a_server_that_gives_up_is_not_waited_for(server, fails_at):
+    server.fails_at = fails_at
+    store = SparkStore(server.state)
+    with pytest.raises(EngineError, match=r"gave up: no such thing(.|\n)*Fix:"):
+        for i in range(100):
+            store.put(b"%d" % i, b"x")
+        store.settle()
+
+    for call in (store.settle, lambda: store.get(b"1"), lambda: store.fetch([b"2"])):
+        with pytest.raises(EngineError, match="gave up"):
+            call()
