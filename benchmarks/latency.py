@@ -29,7 +29,7 @@ USERS = 100
 LOOK, WRITE = 0.002, 0.02
 
 # Seconds that a program has to put out its first record, and that it runs before anything counts.
-PATIENCE, WARMING = 120, 6
+PATIENCE, WARMING = 120, 12
 
 
 def latencies(which: str, folder: Path, rate: int, windows: int, seconds: float) -> list[Any]:

@@ -273,12 +273,12 @@ def main() -> None:
                 bench.throughput(ours, spark, {10_000: (1_000_000, 200_000)})
                 bench.chain(ours, spark, 1_000_000, 200_000)
             else:
-                sizes = {10_000: (1_600_000, 320_000), 1_000_000: (1_600_000, 32_000)}
+                sizes = {10_000: (1_200_000, 240_000), 1_000_000: (1_200_000, 24_000)}
                 bench.throughput(ours, spark, sizes)
-                bench.chain(ours, spark, 1_600_000, 160_000)
-                bench.skew(ours, 1_600_000)
-                bench.python_peers(ours, {10_000: (3_200_000, 600_000)})
-                bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 16)
+                bench.chain(ours, spark, 1_200_000, 120_000)
+                bench.skew(ours, 1_200_000)
+                bench.python_peers(ours, {10_000: (3_200_000, 400_000)})
+                bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 12)
         if not is_check:
             bench.first_output()
             bench.latency(3, 5)
