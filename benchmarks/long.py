@@ -79,11 +79,9 @@ def batches(folder: Path, number: int) -> None:
             count, size = files(folder / "state")
             row = [f"{done:,}", f"{statistics.median(costs):.0f}"]
             row += [f"{statistics.quantiles(costs, n=100)[98]:.0f}"]
-            row += [
-                f"{sum(memory(os.getpid()).values()) / 2**20:,.0f}",
-                f"{count:,}",
-                f"{size:.1f}",
-            ]
+            taken = memory(os.getpid())
+            row += [f"{taken[kind] / 2**20:,.0f}" for kind in kinds]
+            row += [f"{count:,}", f"{size:.1f}"]
             console.print(*row, sep="\t")
             table.add_row(*row)
             costs = []
