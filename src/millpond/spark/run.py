@@ -65,7 +65,7 @@ _LAST_ITEM = 10.0
 _NOTED = 100
 
 # Seconds between two looks at the query where it may end by itself, where it may not, and between
-# two computations of the lag. A look asks the JVM: twenty a second took a twentieth of a core.
+# two computations of the lag. A look asks the JVM, two or three calls.
 _LOOK, _GLANCE, _LAG = 0.05, 0.25, 0.5
 
 logger = logging.getLogger("millpond")

@@ -160,8 +160,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # compiler gains for them is less than it takes from the cores. Six million records on 10,000 keys:
 # 222,000 a second instead of 193,000, in the best batch 324,000 instead of 312,000; on a million
 # keys 156,000 instead of 127,000; and the first output comes in 9.3 s instead of 13.2. Java gives
-# one compiler a fifth of the room that it gives two, which Spark's generated code had filled after
-# 700 batches: then nothing is compiled any more.
+# one compiler a fifth of the room that it gives two, which Spark's generated code had filled before
+# the thousandth batch: then nothing is compiled any more.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 # Hadoop starts a chmod for every file of a checkpoint, a dozen for each batch, and Java takes two

@@ -26,6 +26,7 @@ __all__ = [
     "digest",
     "encode",
     "hash_key",
+    "next_split",
     "page_number",
     "read",
     "value_size",
@@ -69,9 +70,18 @@ def hash_key(key: bytes | None) -> int:
 
 def page_number(hashed: int, count: int) -> int:
     """Return the page of a hash among so many (linear hashing: one more page splits one)."""
-    level = 1 << (count.bit_length() - 1)
+    level = _level(count)
     number = hashed & (2 * level - 1)
     return number if number < count else hashed & (level - 1)
+
+
+def next_split(count: int) -> int:
+    """Return the page that is split when so many pages become one more."""
+    return count - _level(count)
+
+
+def _level(count: int) -> int:
+    return 1 << (count.bit_length() - 1)
 
 
 def digest(key: bytes | None, name: str | bytes) -> bytes:

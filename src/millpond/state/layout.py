@@ -29,6 +29,7 @@ from millpond.state.blobs import (
     digest,
     encode,
     hash_key,
+    next_split,
     page_number,
     read,
     value_size,
@@ -263,7 +264,7 @@ class Pages:
         wanted = self.bytes // PAGE_BYTES + 1
         touched: set[int] = set()
         while self.count < wanted:
-            low, high = self.count - (1 << (self.count.bit_length() - 1)), self.count
+            low, high = next_split(self.count), self.count
             page = self._loaded.get(low) or self._load(low)
             self._settle(page)
             new = self._loaded[high] = Page({}, 0, page.has_large)

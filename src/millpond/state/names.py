@@ -25,6 +25,7 @@ from millpond.state.blobs import (
     decode,
     digest,
     encode,
+    next_split,
     page_number,
     read,
 )
@@ -209,7 +210,7 @@ class Names(MutableMapping[str | bytes, Any]):
     def _grow(self) -> None:
         touched: set[int] = set()
         while self._pages < self.size // self._page_bytes + 1:
-            number = self._pages - (1 << (self._pages.bit_length() - 1))
+            number = next_split(self._pages)
             page = self._loaded.get(number) or self._load(number)
             new = self._loaded[self._pages] = _Page({}, 0)
             touched |= {number, self._pages}
