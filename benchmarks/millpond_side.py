@@ -59,10 +59,10 @@ def application(topics: Path, group: str, most: int | None = None) -> mp.Applica
     )
 
 
-def counts(keys: int, records: int, skew: bool = False) -> dict:
+def counts(keys: int, records: int, skew: bool = False, most: int | None = None) -> dict:
     """A running count per key, topic to topic."""
     topics = data.as_topic(FOLDER, keys, records, skew)
-    app = application(topics, "count", records // data.FILES * 4)
+    app = application(topics, "count", most or records // data.FILES * 4)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
     return measured(app)
 

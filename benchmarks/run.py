@@ -29,6 +29,7 @@ from rich.console import Console
 from serving import HERE, Program
 
 import millpond
+from millpond.config import DEFAULT_BATCH
 
 DOCS = HERE.parent / "docs"
 console = Console()
@@ -123,7 +124,9 @@ class Bench:
                     f"peers-{keys}",
                     f"the same beside one Python process, {keys:,} keys",
                     "records/s",
-                    lambda _, k=keys, r=records: ours.ask("counts", keys=k, records=r)["all"],
+                    lambda _, k=keys, r=records: ours.ask(
+                        "counts", keys=k, records=r, most=DEFAULT_BATCH
+                    )["all"],
                     {
                         peer: lambda _, p=peer, k=keys, r=few: others.ask(p, keys=k, records=r)[
                             "all"
@@ -277,7 +280,8 @@ def main() -> None:
                 bench.throughput(ours, spark, sizes)
                 bench.chain(ours, spark, 1_200_000, 120_000)
                 bench.skew(ours, 1_200_000)
-                bench.python_peers(ours, {10_000: (3_200_000, 400_000)})
+                sizes = {10_000: (6_400_000, 400_000), 1_000_000: (3_200_000, 400_000)}
+                bench.python_peers(ours, sizes)
                 bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 12)
         if not is_check:
             bench.first_output()

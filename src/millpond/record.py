@@ -45,25 +45,37 @@ class MessageContext:
 class Origin:
     """Points at the record of the batch that is being processed.
 
-    One object per batch; the loop only moves `index`, so asking for the context costs nothing
-    until somebody asks.
+    One object per stage; the loop only moves `index`, so the context costs nothing until somebody
+    asks for it.
     """
 
-    __slots__ = ("index", "offsets", "partitions", "path", "sources", "topics")
+    __slots__ = ("_columns", "_lists", "index", "path", "topics")
 
     def __init__(self, topics: list[str]) -> None:
         self.topics = topics
-        self.sources: list[int] = []
-        self.partitions: list[int] = []
-        self.offsets: list[int] = []
         self.index = 0
         self.path: bytes | None = None
+        self._columns: tuple[Any, ...] = ()
+        self._lists: list[list[int]] = []
+
+    def enter(self, *columns: Any) -> None:
+        """Point into other records; takes their sources, partitions and offsets as Arrow arrays."""
+        self._columns = columns
+        self._lists = []
+
+    def leave(self) -> None:
+        """Point nowhere: what happens now is no record's doing."""
+        self.enter()
 
     def context(self) -> MessageContext:
-        i = self.index
-        if not 0 <= self.sources[i] < len(self.topics):
+        if not self._columns:
             return MessageContext("", NOWHERE, -1)
-        return MessageContext(self.topics[self.sources[i]], self.partitions[i], self.offsets[i])
+        if not self._lists:
+            self._lists = [column.to_pylist() for column in self._columns]
+        source, partition, offset = (values[self.index] for values in self._lists)
+        if not 0 <= source < len(self.topics):
+            return MessageContext("", NOWHERE, -1)
+        return MessageContext(self.topics[source], partition, offset)
 
 
 current_origin: ContextVar[Origin | None] = ContextVar("millpond_origin", default=None)

@@ -1,0 +1,44 @@
+"""Records are brought into the order of their origin, however far apart origins are."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.runtime.batch import BEFORE, BEHIND, in_order, records_schema
+
+ENDS = [-(2**63), 2**63 - 1]
+
+sources = st.integers(0, 2) | st.sampled_from([BEFORE, BEHIND])
+partitions = st.integers(0, 3) | st.sampled_from([2**40, 2**63 - 1])
+offsets = st.integers(0, 20) | st.integers(1000, 1020) | st.sampled_from(ENDS)
+origins = st.lists(st.tuples(sources, partitions, offsets), max_size=40)
+
+
+def batch_of(found):
+    """Records that tell by their values how they came."""
+    source, partition, offset = zip(*found, strict=True) if found else ((), (), ())
+    numbers = [b"%d" % number for number in range(len(found))]
+    columns = [pa.nulls(len(found), pa.binary()), numbers, [0] * len(found)]
+    arrays = [*columns, source, partition, offset]
+    schema = records_schema(0)
+    made = [pa.array(a, f.type) for a, f in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def came(batch):
+    return [int(value) for value in batch.column("value").to_pylist()]
+
+
+@given(origins)
+def test_records_are_in_the_order_of_their_origin(found):
+    expected = sorted(range(len(found)), key=found.__getitem__)  # stable, like ours
+    assert came(in_order(batch_of(found))) == expected
+
+
+def test_many_partitions_with_gaps_are_in_order():
+    numbers = np.random.default_rng(5)
+    found = [(s, p, o * 2) for s in range(2) for p in range(8) for o in range(p * 10, 500)]
+    shuffled = [found[i] for i in numbers.permutation(len(found))]
+    ordered = in_order(batch_of(shuffled))
+    assert [shuffled[i] for i in came(ordered)] == found
