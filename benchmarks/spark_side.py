@@ -49,10 +49,10 @@ def counts(keys: int, records: int, files: int) -> dict:
     return measured(grouped.transformWithState(Count(), schema, "append", "None"))
 
 
-def native(keys: int, records: int) -> dict:
+def native(keys: int, records: int, files: int) -> dict:
     """Spark's own aggregation of the parsed JSON, without Python."""
     parsed = F.from_json(F.col("value").cast("string"), FIELDS).alias("click")
-    rows = clicks(keys, records).select(parsed).select("click.*")
+    rows = clicks(keys, records, files).select(parsed).select("click.*")
     totals = rows.groupBy("user_id").agg(F.count("*").alias("n"), F.sum("amount").alias("amount"))
     return measured(totals, "update")
 

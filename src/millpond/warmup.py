@@ -20,6 +20,9 @@ from millpond.state.view import State
 
 __all__ = ["is_warm", "warm_up"]
 
+# Archives that are kept, the newest: people have more than one Java, and an archive has 180 MB.
+_KEPT = 3
+
 
 def is_warm() -> bool:
     """Tell whether there is an archive for this Java and this Spark."""
@@ -56,9 +59,9 @@ def warm_up(force: bool = False) -> Path:
                 msg + "\nFix: does a program run at all? Spark starts without it, too."
             )
         aside.replace(target)
-        for old in target.parent.glob("*.jsa"):
-            if old != target:
-                old.unlink(missing_ok=True)
+        by_age = sorted(target.parent.glob("*.jsa"), key=lambda file: -file.stat().st_mtime)
+        for old in by_age[_KEPT:]:
+            old.unlink(missing_ok=True)
     return target
 
 
@@ -84,7 +87,8 @@ def _train(target: Path) -> None:
         app.run(drain=True)
         with admin.open(app) as state:
             state.get("user-3")
-        end_jvm()
+        if code := end_jvm():
+            sys.exit(f"the JVM ended with {code}")
 
 
 def _total(value: dict[str, Any], state: State) -> dict[str, Any]:

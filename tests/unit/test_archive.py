@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from millpond import warmup
 from millpond.spark import archive, session
 
 
@@ -36,6 +41,38 @@ def test_without_java_or_with_another_spark_there_is_none(java, monkeypatch):
     monkeypatch.delenv("SPARK_HOME")
     (java / "bin" / "java").unlink()
     assert archive.archive_file() is None
+
+
+def test_a_user_without_a_home_has_none(java, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(archive.Path, "home", _no_home)
+    assert archive.archive_file() is None
+    assert archive.options_for_use() == ""
+
+
+def _no_home():
+    raise RuntimeError
+
+
+def test_the_archives_of_other_javas_stay_but_not_all(java, monkeypatch):
+    target = archive.archive_file()
+    target.parent.mkdir(parents=True)
+    for age in range(5):
+        other = target.with_name(f"other-{age}.jsa")
+        other.write_text("")
+        os.utime(other, (1000 - age, 1000 - age))
+    monkeypatch.setattr(warmup.subprocess, "run", _made)
+
+    assert warmup.warm_up() == target
+
+    left = {file.name for file in target.parent.glob("*.jsa")}
+    assert left == {target.name, "other-0.jsa", "other-1.jsa"}
+
+
+def _made(command, **_):
+    Path(command[-1]).write_text("made")
+    return subprocess.CompletedProcess(command, 0, "", "")
 
 
 def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):

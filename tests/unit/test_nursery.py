@@ -64,6 +64,37 @@ def test_a_process_has_the_streams_arguments_and_surroundings_of_the_one_that_as
     assert facts["is_warm"]
 
 
+def test_a_process_has_the_path_that_was_set_for_it_without_sparks_own_files(python, tmp_path):
+    script, _ = python
+    (tmp_path / "users_own.py").write_text("import sys; print(sys.path[1], *sys.path)")
+    sparks = [
+        "/spark/lib/pyspark.zip",
+        "/spark/lib/py4j-0.10.9.9-src.zip",
+        "/spark/spark-core_2.jar",
+    ]
+    path = os.pathsep.join([*sparks, str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [script, "-m", "users_own"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert run.stdout.startswith(f"{tmp_path} "), run.stderr
+    assert "/spark/" not in run.stdout
+
+
+def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_is_told_so(
+    python, monkeypatch
+):
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    script, folder = nursery.open_nursery(), python[1]
+    command = [script, "-m", "failing"]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert run.returncode == 1
+    assert "No module named failing" in run.stderr
+
+
 def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
     script, folder = python
     run = subprocess.run([script, "-m", "failing"], capture_output=True, text=True, cwd=folder)

@@ -3,16 +3,14 @@
 Takes Arrow batches, gives what a row carries of them, and reads it back. Spark copies the bytes of
 a row half a dozen times between a worker and the next one. Where all processes are on one machine,
 records are left in a file and the row says where they lie: a batch of half a million took 1.6 s
-instead of 2. The driver removes the files behind each batch. On a cluster rows carry everything.
+instead of 2. The driver removes the files behind each batch (`spark.scratch`). On a cluster rows
+carry everything.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,52 +18,13 @@ import pyarrow as pa
 
 from millpond.runtime.batch import records_schema
 
-__all__ = ["PayloadFolder", "Payloads", "read_payload"]
+__all__ = ["Payloads", "read_payload"]
 
 # Fewer bytes than this are cheaper to copy than to find again.
 _INLINE = 8 * 1024
 
-_PREFIX = "millpond-rows-"
-
 # What a reference starts with; a message of Arrow starts with 0xff.
 _MARK = b"@"
-
-
-class PayloadFolder:
-    """Where the payloads of one run lie. On the driver.
-
-    The folder is locked as long as it is in use, so a later start knows which ones nobody has any
-    more, and what cleans temporary folders by their age leaves it alone.
-    """
-
-    def __init__(self) -> None:
-        _remove_left_over()
-        self.path = tempfile.mkdtemp(prefix=_PREFIX)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
-
-    def clear(self) -> None:
-        """Remove what a batch has left; what is read of it stays readable."""
-        with suppress(FileNotFoundError):
-            for file in Path(self.path).iterdir():
-                file.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
-def _remove_left_over() -> None:
-    """Remove the folders of runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
 
 
 class Payloads:
@@ -75,7 +34,7 @@ class Payloads:
         folder: Where files may be written; None: nowhere that others could read.
     """
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._file = -1
         self._name = b""

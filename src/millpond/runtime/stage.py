@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, repeat
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -72,7 +73,7 @@ class Settings:
     on_processing_error: Callable[..., bool] | None = None
     keeps_clock: bool = False
     """Whether a group remembers the time, because records come to it without."""
-    payloads: str | None = None
+    payloads: Path | None = None
     """Where records may be left for the next stage; see `payloads`."""
 
     @property
@@ -446,7 +447,7 @@ class StageRunner:
         """The same where only a record's value and the state of its key are looked at.
 
         Nothing is undone here and nothing tried again: what fails ends the run, or is put aside
-        before it did anything. A record of a running count took 1.5 us instead of 1.8.
+        before it did anything. A record of a running count took 1.7 us instead of 1.8.
         """
         origin, scope, places = self._origin, self._scope, self._scope.places
         decode, push, keyed = fast(entry.decode_value), entry.push, pages is not None

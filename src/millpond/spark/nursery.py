@@ -15,17 +15,17 @@ import os
 import runpy
 import select
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from millpond.spark.scratch import Scratch
 
 __all__ = ["open_nursery"]
 
@@ -33,13 +33,10 @@ _SOCKET = "nursery"
 
 
 def open_nursery() -> str:
-    """Start a nursery; return the program that Spark is to take for Python.
-
-    That program keeps Spark's zip files off the path of processes: a zip has no compiled code, so
-    each of them would compile pyspark anew (1.1 s instead of 0.23). The installed one is the same.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="millpond-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """Start a nursery; return the program that Spark is to take for Python."""
+    scratch = Scratch("millpond-python-")
+    atexit.register(scratch.remove)
+    folder = scratch.path
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / _SOCKET))
         listener.listen(64)  # who comes while the nursery imports waits
@@ -54,10 +51,8 @@ def open_nursery() -> str:
     atexit.register(nursery.kill)
     launch = Path(__file__).with_name("launch.py")
     command = [sys.executable, "-I", "-S", str(launch), str(folder / _SOCKET), sys.executable]
-    script, path = folder / "python", os.environ.get("PYTHONPATH", "")
-    script.write_text(
-        f'#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(command)} "$@"\n'
-    )
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o700)
     return str(script)
 
@@ -121,6 +116,8 @@ def _run(order: dict[str, Any]) -> int:
     sys.argv = [module, *arguments]
     if not sys.flags.safe_path:  # then `-m` puts no folder in front
         sys.path[0] = order["cwd"]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
     warnings.filterwarnings("ignore", message=".*found in sys.modules.*", module="runpy")
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

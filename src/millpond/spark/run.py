@@ -41,11 +41,11 @@ from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, gather, log_late
 from millpond.runtime.history import HistoryReader
-from millpond.runtime.payloads import PayloadFolder
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
+from millpond.spark.scratch import Scratch
 from millpond.spark.session import open_session
 from millpond.spark.ship import check_functions, send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
@@ -226,11 +226,11 @@ class SparkRun:
             payloads=None if self._payloads is None else self._payloads.path,
         )
 
-    def _payload_folder(self, session: SparkSession, stack: ExitStack) -> PayloadFolder | None:
+    def _payload_folder(self, session: SparkSession, stack: ExitStack) -> Scratch | None:
         """Return where workers may leave records for each other: on this machine."""
         if not session.sparkContext.master.startswith("local"):
             return None
-        folder = PayloadFolder()
+        folder = Scratch("millpond-rows-")
         stack.callback(folder.remove)
         return folder
 

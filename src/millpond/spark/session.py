@@ -185,13 +185,13 @@ def _has_one_step() -> bool:
     return sys.platform == "linux" and version is not None and version < 26
 
 
-def end_jvm() -> None:
-    """End the JVM of this process, and wait until it has."""
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.stdin.close()
-        process.wait()
+def end_jvm() -> int:
+    """End the JVM of this process, wait until it has, and return its exit code."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return 0
+    process.stdin.close()
+    return int(process.wait())
 
 
 def _forget_dead_session() -> None:

@@ -41,9 +41,9 @@ from millpond.state.store import Store
 __all__ = ["Entry", "Pages", "keys_of_page", "table_id"]
 
 # A group splits a page whenever its pages hold more than this on average (bytes). A batch reads and
-# writes whole pages: one that touched 1,000 of a million keys took 760 ms with 16 KiB and 460 ms
-# with 4; with 2 KiB there were more pages, and it took as long.
-PAGE_BYTES = 4 * 1024
+# writes whole pages: one that touched 1,000 of a million keys took 252 ms with 4 KiB, 216 with 2
+# and 210 with 1; one that touched all of them took 2 and 15 per cent longer with 2 KiB and with 1.
+PAGE_BYTES = 2 * 1024
 
 # A value, or all names of a key together, above this size (bytes) gets blobs of its own.
 LARGE_BYTES = 32 * 1024

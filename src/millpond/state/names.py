@@ -180,12 +180,12 @@ class Names(MutableMapping[str | bytes, Any]):
     def flush(self, small: int) -> Ext | dict[str | bytes, Any]:
         """Write what changed; return what the key's page keeps.
 
-        That is the names themselves, and no blob is left, where they have become less than `small`.
+        That is the names themselves, and no blob is left, where they take less than `small` bytes.
         """
         changed = [n for n, page in self._loaded.items() if page.is_changed]
         for number in changed:
             self._save(number, self._loaded[number])
-        if self.size < small:
+        if self.size - self._pages * len(_EMPTY) < small:
             entry = self._in_order()
             for number in range(self._pages):
                 self._store.delete(self._blob_id(number))
@@ -223,6 +223,9 @@ class Names(MutableMapping[str | bytes, Any]):
             page.large_before -= new.large_before
         for number in sorted(touched):
             self._save(number, self._loaded[number])
+
+
+_EMPTY = VERSION + encode({})
 
 
 def _place(item: tuple[str | bytes, list[Any]]) -> int:

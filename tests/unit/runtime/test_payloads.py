@@ -1,14 +1,14 @@
 import errno
 import os
 import pickle
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from millpond.runtime.batch import records_schema
-from millpond.runtime.payloads import PayloadFolder, Payloads, read_payload
+from millpond.runtime.payloads import Payloads, read_payload
+from millpond.spark.scratch import Scratch
 
 
 def records(count, first=0):
@@ -23,7 +23,7 @@ def records(count, first=0):
 
 @pytest.fixture
 def folder():
-    folder = PayloadFolder()
+    folder = Scratch("millpond-rows-")
     yield folder
     folder.remove()
 
@@ -93,19 +93,3 @@ def test_a_folder_that_was_cleaned_away_stops_nothing(folder):
 
     folder.clear()
     assert read_payload(payloads.write(records(3000)), 0).num_rows == 3000
-
-
-def test_a_start_removes_what_killed_runs_have_left_and_nothing_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "millpond-rows-old").mkdir()
-    (tmp_path / "millpond-rows-old" / "x").write_text("left")
-    (tmp_path / "other").mkdir()
-    running = PayloadFolder()
-
-    later = PayloadFolder()
-
-    here = {place.name for place in tmp_path.iterdir()}
-    assert here == {"other", Path(running.path).name, Path(later.path).name}
-    running.remove()
-    later.remove()
-    assert [place.name for place in tmp_path.iterdir()] == ["other"]

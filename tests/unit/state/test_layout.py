@@ -306,6 +306,23 @@ def test_one_name_of_very_many_is_read_and_written_alone():
     assert group.state.keys()[177776:177779] == ["name-177776", "name-177777", "name-177778"]
 
 
+@pytest.mark.parametrize("left", [0, 1, 60])
+def test_of_a_key_that_had_very_many_names_no_empty_pages_stay(left):
+    group = Group()
+    for i in range(100_000):
+        group.set(b"k", f"name-{i}", i)
+    group.flush()
+    assert len(group.store.blobs) > 400
+
+    for i in range(100_000 - left):
+        group.delete(b"k", f"name-{i}")
+    group.flush()
+
+    assert {blob_id[:1] for blob_id in group.store.blobs} == ({b"h", b"p"} if left else {b"h"})
+    assert group.pages.keys == bool(left)
+    assert group.content() == group.expected()
+
+
 def test_what_a_failed_record_did_to_a_key_with_many_names_is_undone(small):
     group = Group()
     for i in range(100):

@@ -1,0 +1,54 @@
+"""Temporary folders of one run that the next one removes where the run was killed.
+
+Takes what their names begin with, gives a folder. It is locked as long as it is in use, so a later
+start knows which ones nobody has any more, and what cleans temporary folders by their age leaves
+it alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["Scratch"]
+
+
+class Scratch:
+    """A temporary folder in use.
+
+    Args:
+        prefix: What its name begins with; folders of that name which nobody uses are removed.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        _remove_left_over(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def clear(self) -> None:
+        """Remove the files in it; who has one open may read it to its end."""
+        with suppress(FileNotFoundError):
+            for file in self.path.iterdir():
+                file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left_over(prefix: str) -> None:
+    """Remove the folders of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

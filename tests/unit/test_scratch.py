@@ -1,0 +1,50 @@
+"""Temporary folders go with the run that made them, or with the next one."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from millpond.spark.scratch import Scratch
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def names(place):
+    return {found.name for found in place.iterdir()}
+
+
+def test_a_start_removes_what_nobody_uses_and_nothing_else(place):
+    (place / "millpond-x-old").mkdir()
+    (place / "millpond-x-old" / "file").write_text("left")
+    (place / "other").mkdir()
+    running = Scratch("millpond-x-")
+
+    later = Scratch("millpond-x-")
+
+    assert names(place) == {"other", running.path.name, later.path.name}
+    running.remove()
+    later.remove()
+    assert names(place) == {"other"}
+
+
+def test_the_folder_of_a_program_that_was_killed_is_removed_by_the_next(place):
+    program = "from millpond.spark.scratch import Scratch; import time\n"
+    program += "print(Scratch('millpond-x-').path, flush=True); time.sleep(60)"
+    environment = {**os.environ, "TMPDIR": str(place)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        told = running.stdout.readline().strip()
+        second = Scratch("millpond-x-")
+        assert names(place) == {os.path.basename(told), second.path.name}  # noqa: PTH119
+        running.send_signal(signal.SIGKILL)
+    third = Scratch("millpond-x-")
+    assert names(place) == {second.path.name, third.path.name}
