@@ -229,8 +229,9 @@ def page(bench: Bench, seconds: float) -> str:
         "",
         "`make bench` measures what is on this page and writes it, with every single figure in",
         "[benchmarks.json](benchmarks.json). Both sides of a ratio come from one run, in which the",
-        "programs take turns; a figure is the median of",
-        f"{bench.rounds} rounds. Measured in {seconds / 60:.0f} minutes on: {about}.",
+        "programs take turns (but for latency, where one runs after the other). A figure is the",
+        f"median of {bench.rounds} rounds, a ratio the median of the rounds' ratios, behind it the",
+        f"least and the largest of them. Measured in {seconds / 60:.0f} minutes on: {about}.",
         "",
         "| what | Millpond | beside | it | ratio | goal |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -239,10 +240,11 @@ def page(bench: Bench, seconds: float) -> str:
         for peer in case.peers:
             mine, theirs = statistics.median(case.ours), statistics.median(case.peers[peer])
             digits = 1 if case.unit in ("s", "ms") else 0
+            spread = f"{min(case.ratios(peer)):.2f} to {max(case.ratios(peer)):.2f}"
             sign = "at most" if case.unit in ("s", "ms") else "at least"
             lines.append(
                 f"| {case.what} | {mine:,.{digits}f} {case.unit} | {peer} | {theirs:,.{digits}f} | "
-                f"{case.ratio(peer):.2f} | {sign} {case.goals[peer]} |"
+                f"{case.ratio(peer):.2f} ({spread}) | {sign} {case.goals[peer]} |"
             )
     lines += ["", "![Throughput against keys](images/throughput.svg)", ""]
     lines += ["![Latency against load](images/latency.svg)"]

@@ -78,9 +78,9 @@ def arrow(records: int) -> dict:
 
 
 def udfs(records: int) -> dict:
-    """The five steps as five Python functions of Spark."""
+    """The five steps as five Python functions of Spark, over one batch."""
     parsed = F.from_json(F.col("value").cast("string"), FIELDS).alias("click")
-    rows = clicks(10_000, records).select("key", parsed).select("key", "click.*")
+    rows = clicks(10_000, records, data.FILES).select("key", parsed).select("key", "click.*")
     cents = F.udf(lambda amount: round(amount * 100), "long")
     large = F.udf(lambda cents: cents > 10, "boolean")
     renamed = F.udf(lambda user_id: user_id, "string")

@@ -135,13 +135,18 @@ class LocalEngine:
         on_processing_error: Callable[..., bool] | None = _AS_THE_APP,
         codec: Codec | None = None,
         clock: Callable[[], int] | None = None,
+        collect: bool = True,
     ) -> None:
-        """Make an engine; what is not said here is as the frame's application has it."""
+        """Make an engine; what is not said here is as the frame's application has it.
+
+        `collect=False` keeps nothing of what reaches the end of the frame, as an `app.run()` that
+        has no end does.
+        """
         if not isinstance(program, StreamingDataFrame):
             msg = f"the local engine runs a frame, got {shown(program)} ({here()})."
             raise ConfigError(msg + "\nFix: a window becomes one with .final() or .current().")
         self._graph = program._graph
-        self.plan: Plan = make_plan(self._graph, collect=True)
+        self.plan: Plan = make_plan(self._graph, collect=collect)
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._groups = groups
         options = self._graph.options

@@ -54,6 +54,7 @@ def warm_up(force: bool = False) -> Path:
         command = [sys.executable, "-m", "millpond.warmup", str(aside)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode or not aside.exists():
+            aside.unlink(missing_ok=True)
             msg = f"the archive was not made: {(done.stderr or done.stdout).strip()[-2000:]}"
             raise EngineError(
                 msg + "\nFix: does a program run at all? Spark starts without it, too."

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import pytest
 
 from millpond import Application
-from millpond.errors import ConfigError, MillpondError, StepError
+from millpond.errors import (
+    ConfigError,
+    DamagedStateError,
+    MillpondError,
+    StateError,
+    StepError,
+)
 from millpond.testing import ListSource, LocalEngine, frame, run_local
 
 
@@ -516,7 +522,20 @@ def test_damaged_state_ends_the_run_whatever_is_done_with_bad_records(handler):
             del store.blobs[blob_id]
 
     engine.feed([("a", 2)])
-    with pytest.raises(StepError, match="missing from the state"):
+    with pytest.raises(DamagedStateError, match="missing from the state(.|\n)*Fix:") as caught:
+        engine.run()
+    assert re.search(r"apply 'read_large' .*key 'a'", caught.value.__notes__[0])
+
+
+def test_state_of_a_newer_version_ends_the_run_and_no_record_is_put_aside():
+    engine = LocalEngine(frame().apply(read_large, stateful=True), on_error="dead-letter")
+    engine.feed([("a", 1)])
+    engine.run()
+    for store in engine.stores.values():
+        store.blobs.update({b: b"\x7f" + blob[1:] for b, blob in store if b[:1] == b"v"})
+
+    engine.feed([("a", 2)])
+    with pytest.raises(StateError, match="format 127(.|\n)*Fix:"):
         engine.run()
 
 

@@ -36,6 +36,7 @@ def python(tmp_path_factory):
     (folder / "sleeper.py").write_text(_SLEEPER)
     (folder / "failing.py").write_text("import sys\nsys.exit(-1)\n")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nursery, "_opened", [])
         patch.delenv("PYTHONHASHSEED", raising=False)
         return nursery.open_nursery(), folder
 
@@ -87,12 +88,31 @@ def test_a_process_has_the_path_that_was_set_for_it_without_sparks_own_files(pyt
 def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_is_told_so(
     python, monkeypatch
 ):
+    monkeypatch.setattr(nursery, "_opened", [])
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
     script, folder = nursery.open_nursery(), python[1]
     command = [script, "-m", "failing"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert run.returncode == 1
     assert "No module named failing" in run.stderr
+
+
+def test_where_the_folder_one_is_in_is_gone_a_python_is_started(python, tmp_path):
+    script, _ = python
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    shell = f'cd "{gone}" && rmdir "{gone}" && exec "{script}" -m json.tool'
+    run = subprocess.run(["sh", "-c", shell], input="[1]", capture_output=True, text=True)
+    assert (run.returncode, run.stdout.split()) == (0, ["[", "1", "]"]), run.stderr
+
+
+def test_a_program_has_one_nursery_as_long_as_it_lives(monkeypatch):
+    monkeypatch.setattr(nursery, "_opened", [])
+    first = nursery.open_nursery()
+    assert nursery.open_nursery() == first
+    nursery._opened[0][1].kill()
+    nursery._opened[0][1].wait()
+    assert nursery.open_nursery() != first
 
 
 def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
@@ -149,6 +169,7 @@ def test_who_ends_the_one_that_asked_ends_the_process(python):
 
 def test_without_a_nursery_a_python_is_started(python, monkeypatch):
     with monkeypatch.context() as patch:
+        patch.setattr(nursery, "_opened", [])
         patch.setattr(nursery.subprocess, "Popen", _NoNursery)
         script = nursery.open_nursery()
     facts = _facts(script, python[1], "one")

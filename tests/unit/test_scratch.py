@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from millpond.spark import scratch
 from millpond.spark.scratch import Scratch
 
 
@@ -22,17 +23,33 @@ def names(place):
 
 
 def test_a_start_removes_what_nobody_uses_and_nothing_else(place):
-    (place / "millpond-x-old").mkdir()
-    (place / "millpond-x-old" / "file").write_text("left")
-    (place / "other").mkdir()
+    (place / "millpond-x-old.scratch").mkdir()
+    (place / "millpond-x-old.scratch" / "file").write_text("left")
+    (place / "millpond-x-others").mkdir()
     running = Scratch("millpond-x-")
 
     later = Scratch("millpond-x-")
 
-    assert names(place) == {"other", running.path.name, later.path.name}
+    assert names(place) == {"millpond-x-others", running.path.name, later.path.name}
     running.remove()
     later.remove()
-    assert names(place) == {"other"}
+    assert names(place) == {"millpond-x-others"}
+
+
+def test_a_folder_that_another_start_took_for_left_over_is_made_again(place, monkeypatch):
+    lock = scratch.fcntl.flock
+    seen = []
+
+    def late(descriptor, kind):
+        if not seen:  # the other start comes before our lock
+            seen.extend(place.iterdir())
+            seen[0].rmdir()
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(scratch.fcntl, "flock", late)
+    folder = Scratch("millpond-x-")
+    assert folder.path.exists()
+    assert folder.path != seen[0]
 
 
 def test_the_folder_of_a_program_that_was_killed_is_removed_by_the_next(place):

@@ -138,8 +138,10 @@ def _close_order(source: Any, partition: Any, offset: Any) -> Any:
     low, high = np.full(count, _FURTHEST), np.full(count, -_FURTHEST)
     np.minimum.at(low, streams, offset)
     np.maximum.at(high, streams, offset)
-    spans = np.where(low <= high, high - low + 1, 0)  # of numbers too far apart: below zero
-    if spans.min() < 0 or spans.max() > 4 * total or spans.sum() > 4 * total:
+    has_rows = low <= high
+    spans = np.where(has_rows, high - low + 1, 0)
+    is_far = (spans < has_rows).any()  # numbers so far apart that their distance is none
+    if is_far or spans.max() > 4 * total or spans.sum() > 4 * total:
         return None
     rows = np.full(spans.sum(), -1)
     rows[offset + (np.cumsum(spans) - spans - low)[streams]] = np.arange(total)

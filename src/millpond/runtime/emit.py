@@ -91,6 +91,7 @@ class Emitter:
         self._paths: list[bytes | None] = []
         self._topics: list[str] = []
         self._columns: list[list[Any]] = [self.rows]
+        self._counted = 0
         for wanted, column in (
             (changes.value, self.values),
             (changes.key, self._keys),
@@ -104,6 +105,12 @@ class Emitter:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def recent_bytes(self) -> int:
+        """Return how many bytes of values were added since this was asked last."""
+        recent = self.values[self._counted :]
+        self._counted = len(self.values)
+        return sum(map(len, filter(None, recent)))
 
     def push(self) -> Push:
         """Return the function that takes a record."""
@@ -162,6 +169,7 @@ class Emitter:
         """Forget what was added behind `length`."""
         for column in self._columns:
             del column[length:]
+        self._counted = min(self._counted, length)
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return what was gathered, with its optional columns, and begin anew."""

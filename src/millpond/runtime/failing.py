@@ -18,12 +18,12 @@ import pyarrow as pa
 from millpond.callsite import PACKAGE
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.errors import (
-    DamagedStateError,
     EngineError,
     Failure,
     FutureTimestampError,
     MillpondError,
     RegistryError,
+    StateError,
     shown,
 )
 from millpond.record import NOWHERE, MessageContext, Origin
@@ -156,7 +156,7 @@ class Failures:
         """Tell whether a record becomes a dead letter; if not, it is let go."""
         if isinstance(failure.error, FutureTimestampError):
             return True  # whatever the settings say
-        if isinstance(failure.error, RegistryError | DamagedStateError | EngineError):
+        if isinstance(failure.error, RegistryError | StateError | EngineError):
             raise Fatal(self.describe(failure))  # likewise: the record is not to blame
         if self._on_processing_error is not None:
             try:

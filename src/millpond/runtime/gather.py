@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
-from millpond.errors import Failure, StepError
+from millpond.errors import EngineError, Failure, MillpondError, StateError, StepError
 from millpond.plan.plan import Plan
 from millpond.record import Record
 from millpond.runtime.batch import (
@@ -102,6 +102,7 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
 
     Raises:
         StepError: a step failed on a record, and such failures stop the run.
+        StateError, EngineError: a step could not read or write its state.
     """
     report = BatchReport(batch_id)
     parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -115,7 +116,7 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
         elif family == FAILURE:
             failures.append(pickle.loads(row.payload))
     if failures:
-        raise _step_error(min(failures, key=lambda f: (f.topic, f.partition, f.offset)))
+        raise _error_of(min(failures, key=lambda f: (f.topic, f.partition, f.offset)))
     return Gathered(report, {n: in_order(concat(batches)) for n, batches in parts.items()})
 
 
@@ -160,8 +161,14 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
     report.clock_seq = max(report.clock_seq, part["seq"])  # type: ignore[call-overload]
 
 
-def _step_error(failure: Failure) -> StepError:
+def _error_of(failure: Failure) -> MillpondError:
+    """Return what is to be raised: the step's failure, or that of the state or engine behind it."""
+    cause = None if failure.exception is None else pickle.loads(failure.exception)
+    if isinstance(
+        cause, StateError | EngineError
+    ):  # neither the function nor the record is at fault
+        cause.add_note(f"Met by {failure.step} ({failure.call_site}), key {failure.key}.")
+        return cause
     error = StepError(failure)
-    if failure.exception is not None:
-        error.__cause__ = pickle.loads(failure.exception)
+    error.__cause__ = cause
     return error

@@ -519,8 +519,7 @@ class StageRunner:
     # --- what leaves ------------------------------------------------------------------------
 
     def _recent_bytes(self) -> int:
-        recent = (emitter.values[-_STRETCH:] for emitter in self._emitters)
-        return sum(sum(map(len, filter(None, values))) for values in recent)
+        return sum(emitter.recent_bytes() for emitter in self._emitters)
 
     def _leaves(self) -> int:
         return sum(len(emitter) for output, emitter in self._outputs.items() if output.is_leaf)

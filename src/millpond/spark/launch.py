@@ -41,14 +41,16 @@ def _is_of_spark(path: str) -> bool:
 
 def _born(connection: socket.socket, nursery: str, arguments: list[str]) -> int:
     """Return the process that the nursery gives, or 0 where there is none."""
-    order = {"argv": arguments, "env": dict(os.environ), "cwd": os.getcwd()}  # noqa: PTH109 - pathlib takes longer than all the rest
-    message = json.dumps(order).encode()
     try:
+        here = os.getcwd()  # noqa: PTH109 - pathlib takes longer than all the rest
+        order = {"argv": arguments, "env": dict(os.environ), "cwd": here}
+        message = json.dumps(order).encode()
         connection.connect(nursery)
         socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(message)
-        return int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-    except OSError:
+        answer = connection.recv(4, socket.MSG_WAITALL)
+        return int.from_bytes(answer, "big") if len(answer) == 4 else 0
+    except OSError:  # there is no nursery, or the folder we are in is gone
         return 0
 
 

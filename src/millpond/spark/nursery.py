@@ -32,8 +32,20 @@ __all__ = ["open_nursery"]
 _SOCKET = "nursery"
 
 
+_opened: list[tuple[str, subprocess.Popen[bytes]]] = []
+"""The nursery of this program: what Spark is to take for Python, and the process."""
+
+
 def open_nursery() -> str:
-    """Start a nursery; return the program that Spark is to take for Python."""
+    """Return the program that Spark is to take for Python; start a nursery where none runs."""
+    for script, nursery in _opened:
+        if nursery.poll() is None and Path(script).exists():
+            return script
+    _opened[:] = [_start()]
+    return _opened[0][0]
+
+
+def _start() -> tuple[str, subprocess.Popen[bytes]]:
     scratch = Scratch("millpond-python-")
     atexit.register(scratch.remove)
     folder = scratch.path
@@ -54,7 +66,7 @@ def open_nursery() -> str:
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o700)
-    return str(script)
+    return str(script), nursery
 
 
 def serve(listener: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """Temporary folders of one run that the next one removes where the run was killed.
 
 Takes what their names begin with, gives a folder. It is locked as long as it is in use, so a later
-start knows which ones nobody has any more, and what cleans temporary folders by their age leaves
-it alone.
+start knows which ones nobody has any more; systemd, too, leaves what is locked alone when it
+removes old temporary files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from pathlib import Path
 
 __all__ = ["Scratch"]
 
+# Nobody else's folders are called like this.
+_SUFFIX = ".scratch"
+
 
 class Scratch:
     """A temporary folder in use.
@@ -26,9 +29,19 @@ class Scratch:
 
     def __init__(self, prefix: str) -> None:
         _remove_left_over(prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        self._lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        while (lock := self._make(prefix)) is None:
+            pass  # another start came before our lock, and took the folder for left over
+        self._lock = lock
+
+    def _make(self, prefix: str) -> int | None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX))
+        with suppress(FileNotFoundError):
+            lock = os.open(self.path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if self.path.exists():
+                return lock
+            os.close(lock)
+        return None
 
     def clear(self) -> None:
         """Remove the files in it; who has one open may read it to its end."""
@@ -44,7 +57,7 @@ class Scratch:
 
 def _remove_left_over(prefix: str) -> None:
     """Remove the folders of runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*{_SUFFIX}"):
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY)
             try:

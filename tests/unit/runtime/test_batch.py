@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond.runtime.batch import BEFORE, BEHIND, in_order, records_schema
@@ -31,6 +31,8 @@ def came(batch):
 
 
 @given(origins)
+@example([(0, 0, ENDS[1]), (0, 0, ENDS[0])])
+@example([(0, 0, ENDS[1]), (0, 0, ENDS[0]), (1, 0, 5), (1, 0, 4)])
 def test_records_are_in_the_order_of_their_origin(found):
     expected = sorted(range(len(found)), key=found.__getitem__)  # stable, like ours
     assert came(in_order(batch_of(found))) == expected
