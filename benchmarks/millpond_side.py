@@ -77,41 +77,42 @@ def chain(records: int) -> dict:
     return measured(app)
 
 
-def grown(keys: int, batches: int, touched: int) -> dict:
-    """What a batch costs that touches some keys, by the number of keys in state."""
-    folder = FOLDER / "grown"
-    shutil.rmtree(folder, ignore_errors=True)
-    log = Log(folder)
+def filled(keys: int) -> dict:
+    """State of so many keys, for `touched`."""
+    log, group = Log(FOLDER / f"grown-{keys}"), f"grown-{keys}"
     log.create("clicks", 1)
     for low in range(0, keys, 500_000):
         log.append("clicks", 0, data.touches(range(low, min(keys, low + 500_000))))
-    filling = application(folder, "grown", 500_000)
-    filling.dataframe(filling.topic("clicks")).apply(count, stateful=True)
-    filled = measured(filling)
-    numbers = random.Random(3)
-    for _ in range(batches + WARMING):
-        log.append("clicks", 0, data.touches(numbers.sample(range(keys), touched)))
-    app = mp.Application(
-        consumer_group="grown",
-        state_dir=FOLDER / "state",
-        topics_dir=folder,
-        max_records_per_batch=touched,
-        loglevel=None,
-    )
+    app = application(log.path, group, 500_000)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True)
-    costs = measured(app)["batches_ms"][WARMING:]
-    sizes = {k: v for r in [*filling.reports, *app.reports] for k, v in r.bytes.items()}
-    state = FOLDER / "state" / "grown"
+    found = measured(app)
+    sizes = {place: size for report in app.reports for place, size in report.bytes.items()}
+    state = FOLDER / "state" / group
     on_disk = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
     return {
-        "keys": filled["keys"],
-        "median_ms": statistics.median(costs),
+        "keys": found["keys"],
         "page_bytes_per_key": sum(sizes.values()) / keys,
         "disk_bytes_per_key": on_disk / keys,
         "memory_mib": sum(memory(os.getpid()).values()) / 2**20,
     }
 
 
+def touched(keys: int, batches: int, each: int) -> dict:
+    """What a batch costs that touches some keys of `filled` state."""
+    log, numbers = Log(FOLDER / f"grown-{keys}"), random.Random(3)
+    for _ in range(batches + WARMING):
+        log.append("clicks", 0, data.touches(numbers.sample(range(keys), each)))
+    app = mp.Application(
+        consumer_group=f"grown-{keys}",
+        state_dir=FOLDER / "state",
+        topics_dir=log.path,
+        max_records_per_batch=each,
+        loglevel=None,
+    )
+    app.dataframe(app.topic("clicks")).apply(count, stateful=True)
+    return {"median_ms": statistics.median(measured(app)["batches_ms"][WARMING:])}
+
+
 if __name__ == "__main__":
     open_session(None, None, {}, "bench")
-    serve(counts=counts, chain=chain, grown=grown)
+    serve(counts=counts, chain=chain, filled=filled, touched=touched)
