@@ -57,6 +57,10 @@ class Case:
     def ratio(self, peer: str) -> float:
         return statistics.median(self.ratios(peer))
 
+    def is_met(self, peer: str) -> bool:
+        goal, ratio = self.goals[peer], self.ratio(peer)
+        return ratio <= goal if self.unit in ("s", "ms") else ratio >= goal
+
 
 class Bench:
     """The cases of one run, and where their data lie."""
@@ -254,7 +258,8 @@ def page(bench: Bench, seconds: float) -> str:
             sign = "at most" if case.unit in ("s", "ms") else "at least"
             lines.append(
                 f"| {case.what} | {mine:,.{digits}f} {case.unit} | {peer} | {theirs:,.{digits}f} | "
-                f"{case.ratio(peer):.2f} ({spread}) | {sign} {case.goals[peer]} |"
+                f"{case.ratio(peer):.2f} ({spread}) | {sign} {case.goals[peer]}"
+                f"{'' if case.is_met(peer) else ', missed'} |"
             )
     lines += ["", "![Throughput against keys](images/throughput.svg)", ""]
     lines += ["![Latency against load](images/latency.svg)"]

@@ -164,9 +164,7 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
 def _error_of(failure: Failure) -> MillpondError:
     """Return what is to be raised: the step's failure, or that of the state or engine behind it."""
     cause = None if failure.exception is None else pickle.loads(failure.exception)
-    if isinstance(
-        cause, StateError | EngineError
-    ):  # neither the function nor the record is at fault
+    if isinstance(cause, StateError | EngineError):  # no fault of the function or the record
         cause.add_note(f"Met by {failure.step} ({failure.call_site}), key {failure.key}.")
         return cause
     error = StepError(failure)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from pyspark import cloudpickle as spark_cloudpickle
 from pyspark.sql import SparkSession
 
 from millpond.errors import ConfigError
+from millpond.spark.scratch import Scratch
 from millpond.steps.kinds import Step
 
 __all__ = ["check_functions", "send_package", "send_users_modules"]
@@ -90,8 +90,8 @@ def send_package(session: SparkSession) -> None:
 
 @cache
 def _archive(package: Path) -> str:
-    folder = tempfile.mkdtemp(prefix="millpond-package-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    scratch = Scratch("millpond-package-")
+    atexit.register(scratch.remove)
     return shutil.make_archive(
-        f"{folder}/millpond", "zip", root_dir=package.parent, base_dir=package.name
+        f"{scratch.path}/millpond", "zip", root_dir=package.parent, base_dir=package.name
     )
