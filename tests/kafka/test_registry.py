@@ -13,7 +13,6 @@ import json
 import os
 import pickle
 import shutil
-import socket
 import ssl
 import subprocess
 import tarfile
@@ -32,7 +31,6 @@ import pytest
 
 pytest.importorskip("confluent_kafka.schema_registry")
 
-import pyspark
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import (
     Schema,
@@ -47,6 +45,7 @@ from confluent_kafka.serialization import SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp  # noqa: F401  (order.proto imports its file)
+from machine import SPARK_JARS, free_ports, java, run
 
 import millpond as mp
 from millpond.connectors.log import locked
@@ -102,7 +101,7 @@ class Apicurio:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "registry.log"
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
 
     def __enter__(self) -> Apicurio:
@@ -165,34 +164,20 @@ def fetched_archive() -> str:
         '<ivysettings><settings defaultResolver="maven"/><resolvers>'
         '<ibiblio name="maven" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
     )
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    (ivy,) = SPARK_JARS.glob("ivy-*.jar")
     found = _CACHE / "apicurio.path"
     options = ("-cache", str(_CACHE / "ivy"), "-types", "tar.gz", "-cachepath", str(found))
     files = ("-settings", str(settings), "-ivy", str(module))
-    done = subprocess.run(
-        [java(), "-jar", str(ivy), "-warn", *files, *options], capture_output=True, text=True
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    run([java(), "-jar", str(ivy), "-warn", *files, *options])
     return found.read_text().strip()
-
-
-def java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    assert found, "the registry needs Java 17 or newer, and none was found"
-    return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 class Proxy:
     """Stands before a registry: counts requests, asks for a password, speaks TLS, goes away."""
 
     def __init__(self, url: str, user: str | None = None, certificate: Path | None = None) -> None:
-        scheme, port = "https" if certificate else "http", free_port()
+        (port,) = free_ports(1)
+        scheme = "https" if certificate else "http"
         self.url = f"{scheme}://127.0.0.1:{port}"
         self.requests: list[str] = []
         self._address, self._certificate = ("127.0.0.1", port), certificate

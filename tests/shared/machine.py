@@ -7,11 +7,13 @@ machine needs Java and Python, nothing else.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -72,11 +74,16 @@ def java() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Return ports that nobody listens on, nor will before a server has started there.
+
+    They lie below those that systems give away by themselves (from 32768 on Linux): a port from
+    there may be the near end of anybody's connection seconds later.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports = sorted({*ports, port})
     return ports
 
 
