@@ -105,8 +105,20 @@ class SparkStore:
         return bytes(value)
 
 
+# What stands around the bytes in a pickled row: the JVM writes them as a text with a character for
+# each, as the pickles of Python 2 did.
+_BEFORE, _BEHIND = b"bytearray\nX", b"q\x03X\x07\x00\x00\x00latin-1"
+
+
 def _blob_of(row: bytes) -> bytes | None:
-    return bytes(_RowReader(io.BytesIO(row)).load()[0]) if row else None
+    """Return the bytes of a pickled row: cut out, which takes a quarter of unpickling it."""
+    if not row:
+        return None
+    start = row.find(_BEFORE) + len(_BEFORE) + 4
+    end = start + int.from_bytes(row[start - 4 : start], "little")
+    if row.startswith(_BEHIND, end):
+        return row[start:end].decode().encode("latin-1")
+    return bytes(_RowReader(io.BytesIO(row)).load()[0])
 
 
 class _RowReader(pickle.Unpickler):
