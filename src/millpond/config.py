@@ -16,8 +16,11 @@ __all__ = ["Config"]
 # of two cores it is a batch of a few seconds.
 DEFAULT_BATCH = 1_000_000
 
-# Upper bound of parallelism, fixed when state is born.
-DEFAULT_GROUPS = 128
+# Key groups of new state: so many for each of its partitions, and so many at least. They are the
+# upper bound of parallelism and are fixed when state is born. A batch pays for each group that it
+# touches: one of 150,000 records took 450 ms with 128 groups on two cores, and 380 with 32.
+GROUPS_PER_PARTITION = 16
+LEAST_GROUPS = 32
 
 
 @dataclass(frozen=True)

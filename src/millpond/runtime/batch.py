@@ -164,7 +164,8 @@ def hash_keys(keys: pa.Array) -> Any:
 def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of each key group, in the order they came."""
     # NumPy sorts numbers of 16 bits by radix, wider ones by comparing.
-    group: Any = (hash_keys(batch.column(0)) % groups).astype(np.int16)
+    width = np.uint16 if groups <= 2**16 else np.uint32
+    group: Any = (hash_keys(batch.column(0)) % groups).astype(width)
     order = np.argsort(group, kind="stable")
     batch = batch.take(pa.array(order))
     bounds: Any = np.searchsorted(group[order], np.arange(groups + 1)).tolist()

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import Batch
-from millpond.config import DEFAULT_BATCH, DEFAULT_GROUPS, Config
+from millpond.config import DEFAULT_BATCH, GROUPS_PER_PARTITION, LEAST_GROUPS, Config
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
     FileReader,
@@ -182,7 +182,8 @@ class SparkRun:
         """Let the state directory admit the program, and make ready what a batch needs."""
         cores = session.sparkContext.defaultParallelism
         asked = self._program.config.spark_config.get("spark.sql.shuffle.partitions", cores)
-        self._manifest = self._directory.admit(self._plan, DEFAULT_GROUPS, int(asked))
+        groups = max(LEAST_GROUPS, GROUPS_PER_PARTITION * int(asked))
+        self._manifest = self._directory.admit(self._plan, groups, int(asked))
         self._manifest.backfill = {} if self._backfill is None else self._backfill.begun
         session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
         send_package(session)

@@ -41,9 +41,12 @@ from millpond.state.store import Store
 __all__ = ["Entry", "Pages", "keys_of_page", "table_id"]
 
 # A group splits a page whenever its pages hold more than this on average (bytes). A batch reads and
-# writes whole pages: one that touched 1,000 of a million keys took 252 ms with 4 KiB, 216 with 2
-# and 210 with 1; one that touched all of them took 2 and 15 per cent longer with 2 KiB and with 1.
-PAGE_BYTES = 2 * 1024
+# writes whole pages: one that touched 1,000 of a million keys took 176 ms with 2 KiB and 169 with
+# 1; one that touched most of them took 10 per cent longer with 1 KiB.
+PAGE_BYTES = 1024
+
+# The same for the pages of names of one key.
+NAMES_PAGE_BYTES = 2 * 1024
 
 # A value, or all names of a key together, above this size (bytes) gets blobs of its own.
 LARGE_BYTES = 32 * 1024
@@ -129,7 +132,7 @@ class Pages:
         return entry  # type: ignore[no-any-return]
 
     def _names(self, key: bytes | None, head: Ext | None = None) -> Names:
-        return Names(self._store, key, partial(self._spilled, key), PAGE_BYTES, head)
+        return Names(self._store, key, partial(self._spilled, key), NAMES_PAGE_BYTES, head)
 
     def large_value(self, reference: Ext) -> Any:
         """Return the stored form of a large value."""

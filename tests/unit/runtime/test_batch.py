@@ -1,11 +1,14 @@
-"""Records are brought into the order of their origin, however far apart origins are."""
+"""Records are brought to their groups, and into the order of their origins, however far apart."""
+
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millpond.runtime.batch import BEFORE, BEHIND, in_order, records_schema
+from millpond.runtime.batch import BEFORE, BEHIND, by_group, in_order, records_schema
 
 ENDS = [-(2**63), 2**63 - 1]
 
@@ -44,3 +47,15 @@ def test_many_partitions_with_gaps_are_in_order():
     shuffled = [found[i] for i in numbers.permutation(len(found))]
     ordered = in_order(batch_of(shuffled))
     assert [shuffled[i] for i in came(ordered)] == found
+
+
+@pytest.mark.parametrize("groups", [1, 2, 32, 2**15 + 1, 2**16, 2**16 + 1])
+@given(st.lists(st.none() | st.binary(max_size=3), max_size=40))
+def test_every_record_comes_to_the_group_of_its_key(groups, keys):
+    batch = batch_of([(0, 0, number) for number in range(len(keys))])
+    batch = batch.set_column(0, "key", pa.array(keys, pa.binary()))
+    wanted = {}
+    for number, key in enumerate(keys):
+        group = 0 if key is None else crc32(key) % groups
+        wanted.setdefault(group, []).append(number)
+    assert {group: came(part) for group, part in by_group(batch, groups)} == wanted
