@@ -152,7 +152,7 @@ class StepError(MillpondError):
     """A user's function, or a deserializer, failed on a record and `on_error` is "stop".
 
     Nothing of the batch was committed. What to do: mend the function (or the record's reader)
-    and run again; the run continues with this record. Or set `on_error="dead-letter"`.
+    and run again; the run continues with this batch. Or set `on_error="dead-letter"`.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -172,7 +172,7 @@ class StepError(MillpondError):
         fix = "Then" if "\nFix: " in f.error else "Fix: mend the function and"
         told = (
             f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
-            f"{fix} run again, the run continues with this {what}: nothing of the batch was "
+            f"{fix} run again, the run continues with this batch: nothing of it was "
             f'committed. Or set Application(on_error="dead-letter") to put such {what}s aside.'
         )
         return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,9 @@ __all__ = ["Meter"]
 
 # Seconds between two plain log lines where there is no terminal.
 _LOG_EVERY = 10.0
+
+# Seconds over which records are counted for their rate, unless a batch takes longer than half.
+_WINDOW = 10.0
 
 logger = logging.getLogger("millpond")
 
@@ -32,7 +36,8 @@ class Meter:
         self._live: Live | None = None
         self._records = self._dead = self._late = self._outputs = 0
         self._batch: int | None = None
-        self._rate = 0.0
+        self._recent: deque[tuple[float, float, int]] = deque(maxlen=1000)
+        """When the latest batches began and ended, and the records of each."""
         self._lag: int | None = None
         self._since = self._logged = time.monotonic()
         self._phase = "starting Spark"
@@ -71,8 +76,8 @@ class Meter:
             self._lag = max(0, self._lag - report.read)
         self._outputs += report.outputs
         self._keys.update(report.keys)
-        rate = report.read / max(report.seconds, 0.001)
-        self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+        now = time.monotonic()
+        self._recent.append((now - max(report.seconds, 0.001), now, report.read))
         self.refresh()
 
     def lag(self, records: int | None) -> None:
@@ -100,6 +105,21 @@ class Meter:
         shown = value if pretty and not isinstance(value, str) else str(value)
         console.print(shown, markup=False, emoji=False, highlight=pretty, soft_wrap=True)
 
+    def _rate(self) -> float:
+        """Return records a second: of late, or of the whole run when it is over."""
+        now = time.monotonic()
+        if self._phase == "stopped":
+            return self._records / max(now - self._since, 0.001)
+        began, ended, _ = self._recent[-1]
+        start = max(self._since, now - max(_WINDOW, 2 * (ended - began)))
+        while self._recent[0][1] < start and len(self._recent) > 1:
+            self._recent.popleft()
+        done = sum(
+            records * max(0.0, end - max(begin, start)) / (end - begin)
+            for begin, end, records in self._recent
+        )
+        return done / max(now - start, 0.001)
+
     def _text(self) -> Text:
         text = Text.assemble((f"{self._group}", "bold cyan"), f"  {self._phase}")
         for number, unit in self._parts():
@@ -112,10 +132,10 @@ class Meter:
         parts = []
         if self._batch is not None:
             parts = [
-                (f"{self._records:,}", " records"),
-                (f"{self._rate:,.0f}", "/s"),
+                _counted(self._records, "record"),
+                (f"{self._rate():,.0f}", "/s"),
                 ("batch ", f"{self._batch}"),
-                (f"{sum(self._keys.values()):,}", " keys in state"),
+                _counted(sum(self._keys.values()), "key", " in state"),
             ]
         elif self._phase == "running":
             parts = [("first batch", "")]
@@ -124,5 +144,9 @@ class Meter:
         if self._late:
             parts.append((f"{self._late:,}", " late"))
         if self._dead:
-            parts.append((f"{self._dead:,}", " dead letters"))
+            parts.append(_counted(self._dead, "dead letter"))
         return parts
+
+
+def _counted(number: int, what: str, more: str = "") -> tuple[str, str]:
+    return f"{number:,}", f" {what}{'' if number == 1 else 's'}{more}"

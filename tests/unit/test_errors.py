@@ -39,7 +39,7 @@ def test_an_error_of_a_step_names_step_place_and_record():
     assert "KeyError: 'missing'" in text
     assert "Fix:" in text
     assert 'raise KeyError("missing")' in text
-    assert "nothing of the batch was committed" in text
+    assert "continues with this batch: nothing of it was committed" in text
 
 
 def test_the_traceback_has_the_users_lines_and_none_of_ours():

@@ -21,7 +21,8 @@ class Server:
 
     def __init__(self):
         ours, theirs = socket.socketpair()
-        self.stream = theirs.makefile("rwb")
+        self.socket, self.stream = theirs, theirs.makefile("rwb")
+        self.hangs_up_at = None
         self.blobs, self.asked, self.fails_at, self.row = {}, [], None, row_of_spark
         client = StatefulProcessorApiClient.__new__(StatefulProcessorApiClient)
         client.sockfile = ours.makefile("rwb")
@@ -37,6 +38,10 @@ class Server:
             request = messages.StateRequest.FromString(self.stream.read(length))
             call = request.stateVariableRequest.mapStateCall
             answer = messages.StateResponse()
+            if len(self.asked) == self.hangs_up_at:
+                self.stream.close()
+                self.socket.close()
+                return
             if len(self.asked) == self.fails_at:
                 answer.statusCode, answer.errorMessage = 1, "no such thing"
             else:
@@ -136,3 +141,10 @@ def test_a_row_that_is_pickled_otherwise_is_unpickled(server, blob):
     server.row = lambda blob: pickle.dumps((bytearray(blob),))
     server.blobs[b"p"] = blob
     assert SparkStore(server.state).get(b"p") == blob
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_server_that_hangs_up_is_not_taken_for_one_without_blobs(server, at):
+    server.hangs_up_at = at
+    with pytest.raises(EOFError):
+        SparkStore(server.state).fetch([b"p%d" % i for i in range(5)])

@@ -1,33 +1,88 @@
 """What a person sees while an application runs, where there is no terminal."""
 
 import logging
+import time
+
+import pytest
 
 from millpond.progress import Meter
 from millpond.runtime.gather import BatchReport
 
 
-def later(meter):
-    meter._logged -= 60  # as if a minute had passed
-    meter.refresh()
+class Clock:
+    """Stands in for the clock of the machine, so that a minute passes at once."""
+
+    def __init__(self, caplog):
+        self.now, self._caplog = 1_000.0, caplog
+
+    def monotonic(self):
+        return self.now
+
+    def said(self, meter, seconds=0.0):
+        """What the meter says when so many seconds have passed."""
+        self.now += seconds
+        meter._logged -= 60  # so that it speaks at once
+        meter.refresh()
+        return self._caplog.messages[-1].replace("  ", " ")
 
 
-def test_a_long_first_batch_is_told_of(caplog):
+@pytest.fixture
+def clock(caplog, monkeypatch):
     caplog.set_level(logging.INFO)
+    clock = Clock(caplog)
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
+    return clock
+
+
+def batch(number, records, seconds, keys):
+    report = BatchReport(number, seconds=seconds, keys={("t", 0): keys})
+    report.stages[0].entered = records
+    return report
+
+
+def test_a_run_is_told_of_from_its_start_to_its_end(clock, caplog):
     with Meter("shop", {}) as meter:
-        later(meter)
+        assert clock.said(meter, 60) == "shop starting Spark"
         meter.started()
         meter.lag(5_000)
-        later(meter)
-        report = BatchReport(0, keys={("t", 0): 3})
-        report.stages[0].entered = 2_000
-        meter.batch(report)
-        later(meter)
+        assert clock.said(meter, 2) == "shop running · first batch · lag 5,000"
+        meter.batch(batch(0, 2_000, 2.0, 3))
+        told = "2,000 records · 1,000/s · batch 0 · 3 keys in state · lag 3,000"
+        assert clock.said(meter) == f"shop running · {told}"
+        clock.now += 6
 
-    assert [message.replace("  ", " ") for message in caplog.messages] == [
-        "group shop: starting Spark",
-        "shop starting Spark",
-        "group shop: running",
-        "shop running · first batch · lag 5,000",
-        "shop running · 2,000 records · 2,000,000/s · batch 0 · 3 keys in state · lag 3,000",
-        "shop stopped · 2,000 records · 2,000,000/s · batch 0 · 3 keys in state · lag 3,000",
-    ]
+    assert caplog.messages[-1].replace("  ", " ") == (
+        "shop stopped · 2,000 records · 250/s · batch 0 · 3 keys in state · lag 3,000"
+    )
+
+
+def test_the_rate_is_that_of_the_last_seconds(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        for number in range(30):
+            clock.now += 1
+            meter.batch(batch(number, 100 if number < 20 else 700, 1.0, 1))
+        assert "· 700/s ·" in clock.said(meter)
+        assert "· 350/s ·" in clock.said(meter, 5)
+        assert "· 0/s ·" in clock.said(meter, 60)
+
+
+def test_a_batch_that_takes_minutes_has_a_rate_until_the_next_is_due(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        for number in range(2):
+            clock.now += 100
+            meter.batch(batch(number, 50_000, 100.0, 1))
+        assert "· 500/s ·" in clock.said(meter)
+        assert "· 250/s ·" in clock.said(meter, 100)
+
+
+def test_one_is_told_as_one(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        clock.now += 1
+        report = batch(0, 1, 1.0, 1)
+        report.stages[0].dead = 1
+        meter.batch(report)
+        assert "· 1 record · 1/s · batch 0 · 1 key in state" in clock.said(meter)
+        assert clock.said(meter).endswith("· 1 dead letter")
