@@ -71,7 +71,7 @@ class Bench:
         self.python = peers_python
         self.rounds = rounds
         self.cases: list[Case] = []
-        self.facts: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {"machine": machine()}
         self.began = time.monotonic()
 
     def compare(
@@ -245,7 +245,7 @@ def commit() -> str:
 
 def page(bench: Bench, seconds: float) -> str:
     """Return docs/benchmarks.md."""
-    about = ", ".join(f"{name} {value}" for name, value in machine().items())
+    about = ", ".join(f"{name} {value}" for name, value in bench.facts["machine"].items())
     lines = [
         "# Benchmarks",
         "",
@@ -328,7 +328,7 @@ def main() -> None:
     if is_check:
         check(bench)
         return
-    figures = {"machine": machine(), "cases": list(map(asdict, bench.cases)), **bench.facts}
+    figures = {**bench.facts, "cases": list(map(asdict, bench.cases))}
     (DOCS / "benchmarks.json").write_text(json.dumps(figures, indent=1) + "\n")
     (DOCS / "benchmarks.md").write_text(page(bench, time.monotonic() - began))
     draw(figures, DOCS / "images")

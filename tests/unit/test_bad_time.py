@@ -296,7 +296,7 @@ def test_a_timer_that_fails_stops_the_run_and_names_the_key_and_the_time():
         raise ValueError("no")
 
     sdf = frame().update(watch, stateful=True, on_timer=fail)
-    with pytest.raises(StepError, match=r"failed at time 15 of key 'k'(.|\n)*with this timer"):
+    with pytest.raises(StepError, match=r"failed at time 15 of key 'k'(.|\n)*such timers aside"):
         run_local(sdf, [("k", 1, 10), ("l", 1, 50)], batches=1)
 
 
