@@ -239,8 +239,10 @@ def machine() -> dict[str, str]:
 def commit() -> str:
     """Return the commit that is measured, or that it is not known."""
     command = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else "commit not known"
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "commit not known"
 
 
 def page(bench: Bench, seconds: float) -> str:

@@ -10,17 +10,25 @@ from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
 
-__all__ = ["Config"]
+__all__ = ["Config", "groups_for"]
 
 # Records a batch reads at most where the user sets no limit: it bounds memory, and at the speed
 # of two cores it is a batch of a few seconds.
 DEFAULT_BATCH = 1_000_000
 
-# Key groups of new state: so many for each of its partitions, and so many at least. They are the
-# upper bound of parallelism and are fixed when state is born. A batch pays for each group that it
-# touches: one of 150,000 records took 450 ms with 128 groups on two cores, and 380 with 32.
-GROUPS_PER_PARTITION = 16
-LEAST_GROUPS = 32
+PARTITIONS = "spark.sql.shuffle.partitions"
+MOST_PARTITIONS = 10_000
+
+
+def groups_for(partitions: int, *, is_local: bool) -> int:
+    """Return how many key groups new state gets; they stay, and are the bound of parallelism.
+
+    A batch pays for each group that it touches: one of 150,000 records took 460 ms with 128 groups
+    on two cores, and 390 with 32. So there are 16 for each partition and not many more: where a
+    cluster is still starting, nobody knows yet how many cores it will have.
+    """
+    least, most = 32 if is_local else 128, 1024
+    return max(least, min(16 * partitions, most), partitions)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,10 @@ class Config:
         if limit is not None and (type(limit) is not int or limit < 1):
             msg = f"max_records_per_batch must be an int of 1 or more, or None; got {shown(limit)}."
             raise ConfigError(msg + "\nFix: max_records_per_batch=100_000.")
+        partitions = str(self.spark_config.get(PARTITIONS, 1))
+        if not partitions.isdecimal() or not 1 <= int(partitions) <= MOST_PARTITIONS:
+            msg = f"{PARTITIONS} must be 1 to {MOST_PARTITIONS:,}, got {shown(partitions)}."
+            raise ConfigError(msg + f'\nFix: spark_config={{"{PARTITIONS}": "8"}}.')
         if self.on_processing_error is not None and not callable(self.on_processing_error):
             msg = f"on_processing_error must be a function, got {shown(self.on_processing_error)}."
             raise ConfigError(msg + "\nFix: def handle(error, record, logger): return True.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from typing import Any
 
 from rich.console import Console
@@ -36,8 +35,9 @@ class Meter:
         self._live: Live | None = None
         self._records = self._dead = self._late = self._outputs = 0
         self._batch: int | None = None
-        self._recent: deque[tuple[float, float, int]] = deque(maxlen=1000)
-        """When the latest batches began and ended, and the records of each."""
+        self._recent: list[tuple[float, float, int]] = []
+        """When the latest batches began and ended, and the records of each. Replaced, not changed:
+        one thread tells of batches, and another looks."""
         self._lag: int | None = None
         self._since = self._logged = time.monotonic()
         self._phase = "starting Spark"
@@ -68,6 +68,10 @@ class Meter:
 
     def batch(self, report: BatchReport) -> None:
         """Count a batch."""
+        now = time.monotonic()
+        seconds = max(report.seconds, 0.001)
+        kept = [batch for batch in self._recent if batch[1] > now - max(_WINDOW, 2 * seconds)]
+        self._recent = [*kept, (now - seconds, now, report.read)]
         self._batch = report.batch_id
         self._records += report.read
         self._dead += report.dead
@@ -76,8 +80,6 @@ class Meter:
             self._lag = max(0, self._lag - report.read)
         self._outputs += report.outputs
         self._keys.update(report.keys)
-        now = time.monotonic()
-        self._recent.append((now - max(report.seconds, 0.001), now, report.read))
         self.refresh()
 
     def lag(self, records: int | None) -> None:
@@ -110,13 +112,12 @@ class Meter:
         now = time.monotonic()
         if self._phase == "stopped":
             return self._records / max(now - self._since, 0.001)
-        began, ended, _ = self._recent[-1]
-        start = max(self._since, now - max(_WINDOW, 2 * (ended - began)))
-        while self._recent[0][1] < start and len(self._recent) > 1:
-            self._recent.popleft()
+        recent = self._recent
+        began, ended, _ = recent[-1]
+        start = max(recent[0][0], now - max(_WINDOW, 2 * (ended - began)))
         done = sum(
             records * max(0.0, end - max(begin, start)) / (end - begin)
-            for begin, end, records in self._recent
+            for begin, end, records in recent
         )
         return done / max(now - start, 0.001)
 

@@ -73,18 +73,24 @@ def java() -> str:
     return found
 
 
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, nor will before a server has started there.
+    """Return ports that nobody listens on, and that were not given to anybody here before.
 
     They lie below those that systems give away by themselves (from 32768 on Linux): a port from
-    there may be the near end of anybody's connection seconds later.
+    there may be the near end of anybody's connection before a server has started.
     """
     ports: list[int] = []
-    while len(ports) < count:
-        port = random.SystemRandom().randrange(20_000, 32_768)
+    for port in random.SystemRandom().sample(range(20_000, 32_768), 1_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports = sorted({*ports, port})
-    return ports
+            if port not in _given:
+                ports.append(port)
+        if len(ports) == count:
+            _given.update(ports)
+            return ports
+    raise RuntimeError("no ports could be opened on 127.0.0.1")
 
 
 class Process:

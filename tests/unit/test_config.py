@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from millpond import Application
-from millpond.config import Config
+from millpond.config import Config, groups_for
 from millpond.errors import ConfigError
 
 
@@ -109,3 +109,16 @@ def test_a_registered_type_can_be_kept(tmp_path):
     sdf = app.dataframe(source=[Color.RED]).apply(keep, stateful=True)
 
     assert run_local(sdf, codec=app.codec) == [Color.RED]
+
+
+@pytest.mark.parametrize("partitions", ["0", "abc", "-1", "1.5", "", 0, 10_001, None])
+def test_a_number_of_partitions_that_cannot_be_is_refused(partitions):
+    with pytest.raises(ConfigError, match=r"shuffle.partitions must be 1 to 10,000(.|\n)*Fix: "):
+        Config(spark_config={"spark.sql.shuffle.partitions": partitions})
+
+
+def test_new_state_has_sixteen_key_groups_for_each_partition():
+    found = {n: groups_for(n, is_local=True) for n in (1, 2, 3, 8, 64, 200, 5_000)}
+    assert found == {1: 32, 2: 32, 3: 48, 8: 128, 64: 1024, 200: 1024, 5_000: 5_000}
+    # A cluster may have told of two cores only when the first run begins.
+    assert [groups_for(n, is_local=False) for n in (2, 8, 20)] == [128, 128, 320]

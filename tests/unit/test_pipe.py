@@ -22,7 +22,7 @@ class Server:
     def __init__(self):
         ours, theirs = socket.socketpair()
         self.socket, self.stream = theirs, theirs.makefile("rwb")
-        self.hangs_up_at = None
+        self.hangs_up_at, self.last_words = None, b""
         self.blobs, self.asked, self.fails_at, self.row = {}, [], None, row_of_spark
         client = StatefulProcessorApiClient.__new__(StatefulProcessorApiClient)
         client.sockfile = ours.makefile("rwb")
@@ -39,6 +39,7 @@ class Server:
             call = request.stateVariableRequest.mapStateCall
             answer = messages.StateResponse()
             if len(self.asked) == self.hangs_up_at:
+                self.stream.write(self.last_words)
                 self.stream.close()
                 self.socket.close()
                 return
@@ -144,7 +145,10 @@ def test_a_row_that_is_pickled_otherwise_is_unpickled(server, blob):
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_server_that_hangs_up_is_not_taken_for_one_without_blobs(server, at):
-    server.hangs_up_at = at
+@pytest.mark.parametrize(
+    "last_words", [b"", b"\0\0", struct.pack(">i", 2000), b"\0\0\1\0\x1a\xff\x01"]
+)
+def test_a_server_that_hangs_up_is_not_taken_for_one_without_blobs(server, at, last_words):
+    server.hangs_up_at, server.last_words = at, last_words
     with pytest.raises(EOFError):
         SparkStore(server.state).fetch([b"p%d" % i for i in range(5)])

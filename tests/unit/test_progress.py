@@ -1,7 +1,9 @@
 """What a person sees while an application runs, where there is no terminal."""
 
 import logging
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,3 +88,31 @@ def test_one_is_told_as_one(clock):
         meter.batch(report)
         assert "· 1 record · 1/s · batch 0 · 1 key in state" in clock.said(meter)
         assert clock.said(meter).endswith("· 1 dead letter")
+
+
+def test_a_long_batch_behind_short_ones_has_the_rate_of_both(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        for number in range(200):
+            clock.now += 1
+            meter.batch(batch(number, 1_000, 1.0, 1))
+        clock.now += 60
+        meter.batch(batch(200, 60_000, 60.0, 1))
+        assert "· 1,000/s ·" in clock.said(meter)
+
+
+def test_one_thread_tells_of_batches_while_another_looks():
+    meter = Meter("shop", {})
+    ended = threading.Event()
+
+    def look():
+        while not ended.is_set():
+            meter._text()
+
+    with ThreadPoolExecutor(2) as pool:
+        looking = [pool.submit(look) for _ in range(2)]
+        for number in range(3_000):
+            meter.batch(batch(number, 1, 0.001, 1))
+        ended.set()
+        for one in looking:
+            one.result()

@@ -37,9 +37,7 @@ class SparkStore:
     """A `Store` on a Spark map state: one entry per blob. Made for one key group and batch."""
 
     def __init__(self, state: Any) -> None:
-        client = state._mapStateClient._stateful_processor_api_client
-        self._stream = client.sockfile
-        self._receive = client._receive_proto_message
+        self._stream = state._mapStateClient._stateful_processor_api_client.sockfile
         self._get, self._update, self._remove = (
             _Call(state._stateName, method) for method in ("getValue", "updateValue", "removeKey")
         )
@@ -57,7 +55,8 @@ class SparkStore:
             for blob_id in some:
                 self._send(self._get, blob_id)
             self._flush()
-            self._fetched.update((blob_id, _blob_of(self._answer())) for blob_id in some)
+            rows = [self._answer() for _ in some]
+            self._fetched.update(zip(some, map(_blob_of, rows), strict=True))
 
     def get(self, blob_id: bytes) -> bytes | None:
         if blob_id not in self._fetched:
@@ -97,13 +96,19 @@ class SparkStore:
         self._stream.flush()
 
     def _answer(self) -> bytes:
-        status, message, value = self._receive()
-        if status != 0:
-            msg = f"Spark's state store gave up: {message}"
+        answer = messages.StateResponse.FromString(self._read(int.from_bytes(self._read(4), "big")))
+        if answer.statusCode != 0:
+            msg = f"Spark's state store gave up: {answer.errorMessage}"
             self._trouble = f"{msg}\nFix: run again; the batch was not committed."
             self._owed = 0
             raise EngineError(self._trouble)
-        return bytes(value)
+        return bytes(answer.value)
+
+    def _read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        if len(data) < size:  # an answer without a blob is shorter than one that was cut off
+            raise EOFError("Spark's state store hung up.")
+        return data
 
 
 class _Call:

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import Batch
-from millpond.config import DEFAULT_BATCH, GROUPS_PER_PARTITION, LEAST_GROUPS, Config
+from millpond.config import DEFAULT_BATCH, PARTITIONS, Config, groups_for
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
     FileReader,
@@ -180,12 +180,12 @@ class SparkRun:
 
     def _prepare(self, session: SparkSession) -> None:
         """Let the state directory admit the program, and make ready what a batch needs."""
-        cores = session.sparkContext.defaultParallelism
-        asked = self._program.config.spark_config.get("spark.sql.shuffle.partitions", cores)
-        groups = max(LEAST_GROUPS, GROUPS_PER_PARTITION * int(asked))
+        context = session.sparkContext
+        asked = self._program.config.spark_config.get(PARTITIONS, context.defaultParallelism)
+        groups = groups_for(int(asked), is_local=context.master.startswith("local"))
         self._manifest = self._directory.admit(self._plan, groups, int(asked))
         self._manifest.backfill = {} if self._backfill is None else self._backfill.begun
-        session.conf.set("spark.sql.shuffle.partitions", str(self._manifest.partitions))
+        session.conf.set(PARTITIONS, str(self._manifest.partitions))
         send_package(session)
         self._prepare_sources()
         self._prepare_clock()
