@@ -142,7 +142,7 @@ def get(
     opened = _open(target, group, config)
     found = _by_key(key, lambda k: opened.items(k, store, at))
     if not found:
-        _none(f"{key} keeps nothing.", as_json)
+        _none(f"key {key!r} keeps nothing.", as_json)
     _items(found, as_json)
 
 
@@ -417,7 +417,7 @@ def delete(
     chosen = _key(opened, key, store)
     kept = {item.name: item for item in opened.items(chosen, store)}
     if not kept:
-        _none(f"{key} keeps nothing, so nothing was changed.", as_json)
+        _none(f"key {key!r} keeps nothing, so nothing was changed.", as_json)
     names = [] if name is None else [n for n in kept if n == name or n == _value(name)]
     if name is not None and not names:
         known = ", ".join(map(str, kept))

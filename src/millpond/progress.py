@@ -35,9 +35,9 @@ class Meter:
         self._live: Live | None = None
         self._records = self._dead = self._late = self._outputs = 0
         self._batch: int | None = None
-        self._recent: list[tuple[float, float, int]] = []
-        """When the latest batches began and ended, and the records of each. Replaced, not changed:
-        one thread tells of batches, and another looks."""
+        self._recent: tuple[float, list[tuple[float, float, int]]] = (0.0, [])
+        """Since when batches are remembered; when each began and ended, and its records. Replaced,
+        not changed: one thread tells of batches, and another looks."""
         self._lag: int | None = None
         self._since = self._logged = time.monotonic()
         self._phase = "starting Spark"
@@ -70,8 +70,11 @@ class Meter:
         """Count a batch."""
         now = time.monotonic()
         seconds = max(report.seconds, 0.001)
-        kept = [batch for batch in self._recent if batch[1] > now - max(_WINDOW, 2 * seconds)]
-        self._recent = [*kept, (now - seconds, now, report.read)]
+        since, batches = self._recent
+        kept = [batch for batch in batches if batch[1] > now - max(_WINDOW, 2 * seconds)]
+        gone = batches[: len(batches) - len(kept)]
+        since = gone[-1][1] if gone else since or self._since
+        self._recent = since, [*kept, (now - seconds, now, report.read)]
         self._batch = report.batch_id
         self._records += report.read
         self._dead += report.dead
@@ -108,18 +111,23 @@ class Meter:
         console.print(shown, markup=False, emoji=False, highlight=pretty, soft_wrap=True)
 
     def _rate(self) -> float:
-        """Return records a second: of late, or of the whole run when it is over."""
-        now = time.monotonic()
-        if self._phase == "stopped":
-            return self._records / max(now - self._since, 0.001)
-        recent = self._recent
-        began, ended, _ = recent[-1]
-        start = max(recent[0][0], now - max(_WINDOW, 2 * (ended - began)))
+        """Return records a second in the last seconds."""
+        (since, batches), now = self._recent, time.monotonic()
+        began, ended, _ = batches[-1]
+        if now - ended < max(1.0, 2 * (ended - began)):  # the next batch may be at work
+            now = ended
+        start = max(since, now - max(_WINDOW, 2 * (ended - began)))
         done = sum(
             records * max(0.0, end - max(begin, start)) / (end - begin)
-            for begin, end, records in recent
+            for begin, end, records in batches
         )
         return done / max(now - start, 0.001)
+
+    def _pace(self) -> tuple[str, str]:
+        if self._phase == "stopped":
+            return "in ", f"{time.monotonic() - self._since:,.0f} s"
+        rate = self._rate()
+        return f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}", "/s"
 
     def _text(self) -> Text:
         text = Text.assemble((f"{self._group}", "bold cyan"), f"  {self._phase}")
@@ -134,12 +142,12 @@ class Meter:
         if self._batch is not None:
             parts = [
                 _counted(self._records, "record"),
-                (f"{self._rate():,.0f}", "/s"),
+                self._pace(),
                 ("batch ", f"{self._batch}"),
                 _counted(sum(self._keys.values()), "key", " in state"),
             ]
         elif self._phase == "running":
-            parts = [("first batch", "")]
+            parts = [("first batch" if self._lag else "waiting for records", "")]
         if self._lag is not None:
             parts.append(("lag ", f"{self._lag:,}"))
         if self._late:

@@ -28,6 +28,26 @@ from millpond.errors import (
 pytestmark = pytest.mark.spark
 
 
+# --- the records behind a change ------------------------------------------------------------
+
+
+def test_records_behind_a_change_are_known_where_those_of_the_future_are_put_aside(make_app):
+    app = make_app("shop")
+    topic = app.topic("clicks", timestamp_extractor=lambda value, *_: value["at"], lateness=1_000)
+    by_user = app.dataframe(topic).group_by("user")
+    by_user.session_window(60_000).agg(n=mp.Count()).final()
+    now = time.time_ns() // 1_000_000
+    clicks = [(None, {"user": user, "at": now}, 0) for user in ("ann", "bob", "ann")]
+    produce(app, [*clicks, (None, {"user": "ann", "at": now + 10**12}, 0)], "clicks")
+    app.run(drain=True)
+
+    with admin.open(app) as state:
+        changes = state.history("ann")
+    assert changes
+    for change in changes:
+        assert [record.offset for record in change.records] == [0, 2]
+
+
 # --- what is said of state belongs to a batch -----------------------------------------------
 
 

@@ -54,7 +54,7 @@ def test_a_run_is_told_of_from_its_start_to_its_end(clock, caplog):
         clock.now += 6
 
     assert caplog.messages[-1].replace("  ", " ") == (
-        "shop stopped · 2,000 records · 250/s · batch 0 · 3 keys in state · lag 3,000"
+        "shop stopped · 2,000 records · in 8 s · batch 0 · 3 keys in state · lag 3,000"
     )
 
 
@@ -76,7 +76,24 @@ def test_a_batch_that_takes_minutes_has_a_rate_until_the_next_is_due(clock):
             clock.now += 100
             meter.batch(batch(number, 50_000, 100.0, 1))
         assert "· 500/s ·" in clock.said(meter)
-        assert "· 250/s ·" in clock.said(meter, 100)
+        assert "· 500/s ·" in clock.said(meter, 150)
+        assert "· 0/s ·" in clock.said(meter, 250)
+
+
+def test_a_slow_stream_has_a_rate_below_one(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        for number in range(10):
+            clock.now += 2
+            meter.batch(batch(number, 1, 0.1, 1))
+        assert "· 0.5/s ·" in clock.said(meter)
+
+
+def test_nothing_to_do_is_not_a_first_batch(clock):
+    with Meter("shop", {}) as meter:
+        meter.started()
+        meter.lag(0)
+        assert clock.said(meter) == "shop running · waiting for records · lag 0"
 
 
 def test_one_is_told_as_one(clock):
@@ -86,7 +103,7 @@ def test_one_is_told_as_one(clock):
         report = batch(0, 1, 1.0, 1)
         report.stages[0].dead = 1
         meter.batch(report)
-        assert "· 1 record · 1/s · batch 0 · 1 key in state" in clock.said(meter)
+        assert "· 1 record · 1.0/s · batch 0 · 1 key in state" in clock.said(meter)
         assert clock.said(meter).endswith("· 1 dead letter")
 
 

@@ -121,7 +121,9 @@ class Opened:
     def manifest(self) -> Manifest:
         manifest = self.directory.load()
         if manifest is None:
-            msg = f"there is no state of group {self.directory.group!r} in {self._state_dir}."
+            msg = (
+                f"there is no state of group {self.directory.group!r} in {str(self._state_dir)!r}."
+            )
             raise StateError(msg + "\nFix: is it the right folder, and has the application run?")
         return manifest
 

@@ -61,6 +61,7 @@ class Recall:
         checkpoint = self._opened.directory.checkpoint(self._manifest)
         before, batch = checkpoint.batch(number - 1), checkpoint.batch(number)
         assert batch is not None and self._plan is not None
+        clock = Clock(now=batch.clock.get("now", batch.time_ms))
         starts = {**self._manifest.start_offsets, **(before.offsets if before else {})}
         for name, offsets in batch.offsets.items():
             if name not in self._plan.topics or (number and name not in starts):
@@ -68,9 +69,11 @@ class Recall:
             for partition, end in offsets.items():
                 start = starts.get(name, {}).get(partition, 0)
                 if end > start:
-                    yield from self._reached(name, partition, start, end)
+                    yield from self._reached(name, partition, start, end, clock)
 
-    def _reached(self, name: str, partition: str, start: int, end: int) -> Iterator[Record]:
+    def _reached(
+        self, name: str, partition: str, start: int, end: int, clock: Clock
+    ) -> Iterator[Record]:
         plan = self._plan
         assert plan is not None
         codec, number = self._opened.codec, plan.topics.index(name)
@@ -81,7 +84,7 @@ class Recall:
         for records in read_range(reader, number, partition, start, end):
             runner = StageRunner(plan, plan.stages[0], settings)
             places: set[tuple[int, int]] = set()
-            for row in run_source(runner, number, records, Clock(now=0)):
+            for row in run_source(runner, number, records, clock):
                 family, _, columns = family_of(row.kind)
                 if family == EDGE and row.scope == self._scope and row.payload:
                     places |= self._places(read_payload(row.payload, columns))
