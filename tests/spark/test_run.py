@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 import millpond as mp
 from millpond.connectors.log import Log
 from millpond.errors import (
+    EngineError,
     GroupInUseError,
     SimulatedCrash,
     StateError,
@@ -406,3 +408,16 @@ def test_many_records_go_by_files_that_are_gone_behind_the_run(make_app, tmp_pat
 def count_visits(value, state):
     state.set("visits", state.get("visits", 0) + 1)
     return state.get("visits")
+
+
+def test_a_module_that_workers_do_not_find_is_named(make_app, tmp_path, monkeypatch):
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "pricing_of_ours.py").write_text("def double(value):\n    return 2 * value\n")
+    monkeypatch.syspath_prepend(library)
+    pricing = importlib.import_module("pricing_of_ours")
+    app = make_app()
+    app.dataframe(source=[1]).apply(pricing.double)
+
+    with pytest.raises(EngineError, match="Fix: let the workers find pricing_of_ours: install it"):
+        app.run(drain=True)

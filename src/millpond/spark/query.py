@@ -184,7 +184,11 @@ def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError
             'Application(recover="auto") mends it at the start.'
         )
     python = text.rfind("Traceback (most recent call last)")
+    fix = "see the message above"
+    if missing := re.search(r"ModuleNotFoundError: No module named '([^']+)'", text):
+        where = "install it, or put it beside the program, or its folder into PYTHONPATH"
+        fix = f"let the workers find {missing[1]}: {where}"
     return EngineError(
         f"Spark stopped the query: {text[max(python, 0) :][:4000]}\n"
-        "Fix: see the message above; state and offsets are as of the last committed batch."
+        f"Fix: {fix}; state and offsets are as of the last committed batch."
     )
