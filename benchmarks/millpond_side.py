@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import statistics
 import sys
 import time
+from itertools import count as count_from
 from pathlib import Path
 
 import data
@@ -21,6 +21,9 @@ FOLDER = Path(sys.argv[1])
 
 # Small batches that are done before the clock starts.
 WARMING = 4
+
+# Each run begins without state. Spark may still be writing that of the run before.
+NUMBERS = count_from(1)
 
 
 def count(value: dict, state: mp.State) -> dict:
@@ -48,7 +51,6 @@ def measured(app: mp.Application) -> dict:
 
 
 def application(topics: Path, group: str, most: int | None = None) -> mp.Application:
-    shutil.rmtree(FOLDER / "state" / group, ignore_errors=True)
     return mp.Application(
         consumer_group=group,
         state_dir=FOLDER / "state",
@@ -62,7 +64,7 @@ def application(topics: Path, group: str, most: int | None = None) -> mp.Applica
 def counts(keys: int, records: int, skew: bool = False, most: int | None = None) -> dict:
     """A running count per key, topic to topic."""
     topics = data.as_topic(FOLDER, keys, records, skew)
-    app = application(topics, "count", most or records // data.FILES * 4)
+    app = application(topics, f"count-{next(NUMBERS)}", most or records // data.FILES * 4)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
     return measured(app)
 
@@ -70,7 +72,7 @@ def counts(keys: int, records: int, skew: bool = False, most: int | None = None)
 def chain(records: int) -> dict:
     """Five steps without state, topic to topic."""
     topics = data.as_topic(FOLDER, 10_000, records)
-    app = application(topics, "chain", records // data.FILES * 4)
+    app = application(topics, f"chain-{next(NUMBERS)}", records // data.FILES * 4)
     frame = app.dataframe(app.topic("clicks")).apply(data.cents).filter(data.is_large)
     frame = frame.apply(data.renamed).apply(data.sized).apply(data.noted)
     frame.to_topic(app.topic("totals"))
