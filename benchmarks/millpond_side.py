@@ -19,8 +19,9 @@ from millpond.spark.session import open_session
 
 FOLDER = Path(sys.argv[1])
 
-# Small batches that are done before the clock starts.
-WARMING = 4
+# Small batches that are done before the clock starts: when a large state has been loaded, RocksDB
+# is busy with it for a second or two.
+WARMING = 10
 
 # Each run begins without state. Spark may still be writing that of the run before.
 NUMBERS = count_from(1)

@@ -323,7 +323,7 @@ def main() -> None:
                 bench.skew(ours, 1_200_000)
                 sizes = {10_000: (6_400_000, 400_000), 1_000_000: (3_200_000, 400_000)}
                 bench.python_peers(ours, sizes)
-                bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 8)
+                bench.growth(ours, [10_000, 100_000, 1_000_000, 5_000_000], 30)
         if not is_check:
             bench.first_output()
             bench.latency(3, 5)
