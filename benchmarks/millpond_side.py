@@ -19,8 +19,7 @@ from millpond.spark.session import open_session
 
 FOLDER = Path(sys.argv[1])
 
-# Small batches that are done before the clock starts: when a large state has been loaded, RocksDB
-# is busy with it for a second or two.
+# Small batches that are done before the clock starts.
 WARMING = 10
 
 # Each run begins without state. Spark may still be writing that of the run before.
@@ -105,13 +104,7 @@ def touched(keys: int, batches: int, each: int) -> dict:
     log, numbers = Log(FOLDER / f"grown-{keys}"), random.Random(3)
     for _ in range(batches + WARMING):
         log.append("clicks", 0, data.touches(numbers.sample(range(keys), each)))
-    app = mp.Application(
-        consumer_group=f"grown-{keys}",
-        state_dir=FOLDER / "state",
-        topics_dir=log.path,
-        max_records_per_batch=each,
-        loglevel=None,
-    )
+    app = application(log.path, f"grown-{keys}", each)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True)
     return {"median_ms": statistics.median(measured(app)["batches_ms"][WARMING:])}
 

@@ -63,6 +63,17 @@ class Case:
         return ratio <= goal if self.unit in ("s", "ms") else ratio >= goal
 
 
+# What is run, and what it runs for each side.
+COMMANDS = {
+    "all": "make bench",
+    "millpond": "python benchmarks/millpond_side.py FOLDER",
+    "guide, native, mapInArrow, five UDFs": "python benchmarks/spark_side.py FOLDER",
+    "bytewax, quix": "python benchmarks/peers_side.py FOLDER",
+    "first output": "millpond run benchmarks/first_millpond.py; python benchmarks/first_pyspark.py",
+    "latency": "python benchmarks/latency_millpond.py; python benchmarks/latency_pyspark.py",
+}
+
+
 class Bench:
     """The cases of one run, and where their data lie."""
 
@@ -71,7 +82,7 @@ class Bench:
         self.python = peers_python
         self.rounds = rounds
         self.cases: list[Case] = []
-        self.facts: dict[str, Any] = {"machine": machine()}
+        self.facts: dict[str, Any] = {"machine": machine(), "commands": COMMANDS}
         self.began = time.monotonic()
 
     def compare(

@@ -106,7 +106,7 @@ class SparkStore:
 
     def _read(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
-        if len(data) < size:  # an answer without a blob is shorter than one that was cut off
+        if len(data) < size:  # nothing at all would read as an answer without a blob
             raise EOFError("Spark's state store hung up.")
         return data
 

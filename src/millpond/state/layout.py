@@ -41,7 +41,7 @@ from millpond.state.store import Store
 __all__ = ["Entry", "Pages", "keys_of_page", "table_id"]
 
 # A group splits a page whenever its pages hold more than this on average (bytes). A batch reads and
-# writes whole pages: one that touched 1,000 of a million keys took 176 ms with 2 KiB and 169 with
+# writes whole pages: one that touched 1,000 of a million keys took 180 ms with 2 KiB and 170 with
 # 1; where a batch touched most pages, 1 KiB was 2 to 11 per cent slower.
 PAGE_BYTES = 1024
 
