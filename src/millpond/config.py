@@ -24,8 +24,8 @@ def groups_for(partitions: int, *, is_local: bool) -> int:
     """Return how many key groups new state gets; they stay, and are the bound of parallelism.
 
     A batch pays for each group that it touches: one of 150,000 records took 460 ms with 128 groups
-    on two cores, and 390 with 32. So there are 16 for each partition and not many more: where a
-    cluster is still starting, nobody knows yet how many cores it will have.
+    on two cores, and 390 with 32. So there are 16 for each partition, and 1,024 where that is more.
+    A cluster that is still starting tells of few cores only, so there are 128 at least.
     """
     least, most = 32 if is_local else 128, 1024
     return max(least, min(16 * partitions, most), partitions)

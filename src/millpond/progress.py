@@ -79,8 +79,9 @@ class Meter:
         self._records += report.read
         self._dead += report.dead
         self._late += report.late
-        if self._lag is not None:
-            self._lag = max(0, self._lag - report.read)
+        lag = self._lag
+        if lag is not None:
+            self._lag = max(0, lag - report.read)
         self._outputs += report.outputs
         self._keys.update(report.keys)
         self.refresh()
@@ -139,6 +140,7 @@ class Meter:
 
     def _parts(self) -> list[tuple[str, str]]:
         parts = []
+        lag = self._lag  # another thread may find that it is not known any more
         if self._batch is not None:
             parts = [
                 _counted(self._records, "record"),
@@ -147,9 +149,9 @@ class Meter:
                 _counted(sum(self._keys.values()), "key", " in state"),
             ]
         elif self._phase == "running":
-            parts = [("first batch" if self._lag else "waiting for records", "")]
-        if self._lag is not None:
-            parts.append(("lag ", f"{self._lag:,}"))
+            parts = [("waiting for records" if lag == 0 else "first batch", "")]
+        if lag is not None:
+            parts.append(("lag ", f"{lag:,}"))
         if self._late:
             parts.append((f"{self._late:,}", " late"))
         if self._dead:

@@ -94,6 +94,8 @@ def test_nothing_to_do_is_not_a_first_batch(clock):
         meter.started()
         meter.lag(0)
         assert clock.said(meter) == "shop running · waiting for records · lag 0"
+        meter.lag(None)  # which nobody knows of Spark's own sources
+        assert clock.said(meter) == "shop running · first batch"
 
 
 def test_one_is_told_as_one(clock):

@@ -48,7 +48,7 @@ PAGE_BYTES = 1024
 # The same for the pages of names of one key.
 NAMES_PAGE_BYTES = 2 * 1024
 
-# A batch may split twice as many pages as it has written, and so many more.
+# A flush may split two pages for each `PAGE_BYTES` that it has written, and so many more.
 _MORE_SPLITS = 8
 
 # A value, or all names of a key together, above this size (bytes) gets blobs of its own.

@@ -16,7 +16,7 @@ class Store(Protocol):
     """Blobs by id, for one key group."""
 
     def fetch(self, blob_ids: Sequence[bytes]) -> None:
-        """Hear which blobs will be asked for, each once, before anything is put."""
+        """Hear which blobs will be asked for next, each once."""
 
     def get(self, blob_id: bytes) -> bytes | None:
         """Return the blob, or None."""
