@@ -28,34 +28,44 @@ USERS = 100
 # Seconds between two looks at what came out, and at most between two writes of what goes in.
 LOOK, WRITE = 0.002, 0.02
 
-# Seconds that a program has to put out its first record, and that it runs before anything counts.
-PATIENCE, WARMING = 120, 12
+# Seconds that a program has to put out its first record, that it runs before anything counts, and
+# that it runs at another load before that counts.
+PATIENCE, WARMING, CHANGING = 120, 12, 3
 
 
-def latencies(which: str, folder: Path, rate: int, windows: int, seconds: float) -> list[Any]:
-    """Return (median, 99th percentile) in ms of each window of time."""
+def latencies(which: str, folder: Path, seconds: dict[int, float]) -> dict[int, tuple[float, ...]]:
+    """Run a program once; return (median, 99th percentile) in ms at each of its loads."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    found = {}
     with {"millpond": _millpond, "pyspark": _pyspark}[which](folder) as (put, take):
-        _through(put, take, rate, WARMING, first=True)
-        return [_through(put, take, rate, seconds) for _ in range(windows)]
+        _first(put, take)
+        warming = WARMING
+        for rate, length in seconds.items():
+            _through(put, take, rate, warming)
+            found[rate] = _through(put, take, rate, length)
+            warming = CHANGING
+    return found
 
 
 Put = Callable[[list[dict[str, Any]]], None]
 Take = Callable[[], list[int]]
 
 
-def _through(put: Put, take: Take, rate: int, seconds: float, first: bool = False) -> Any:
+def _first(put: Put, take: Take) -> None:
+    """Wait until a record has come through."""
+    put([_click(0)])
+    until = time.monotonic() + PATIENCE
+    while not take():
+        if time.monotonic() > until:
+            raise SystemExit("nothing came out")
+        time.sleep(0.05)
+
+
+def _through(put: Put, take: Take, rate: int, seconds: float) -> tuple[float, float]:
     """Send records at a rate; return median and 99th percentile of what came back, in ms."""
     found: list[float] = []
     number, began = 0, time.monotonic()
-    if first:
-        put([_click(0)])
-        while not take():
-            if time.monotonic() - began > PATIENCE:
-                raise SystemExit("nothing came out")
-            time.sleep(0.05)
-        began = time.monotonic()
     wrote = 0.0
     while (passed := time.monotonic() - began) < seconds:
         due = int(passed * rate)

@@ -85,6 +85,7 @@ def filled(keys: int) -> dict:
     log.create("clicks", 1)
     for low in range(0, keys, 500_000):
         log.append("clicks", 0, data.touches(range(low, min(keys, low + 500_000))))
+    before = _memory()
     app = application(log.path, group, 500_000)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True)
     found = measured(app)
@@ -95,8 +96,14 @@ def filled(keys: int) -> dict:
         "keys": found["keys"],
         "page_bytes_per_key": sum(sizes.values()) / keys,
         "disk_bytes_per_key": on_disk / keys,
-        "memory_mib": sum(memory(os.getpid()).values()) / 2**20,
+        "memory_mib": _memory() / 2**20,
+        "memory_bytes_per_key": (_memory() - before) / keys,
     }
+
+
+def _memory() -> int:
+    """Return the bytes that all processes have in memory."""
+    return sum(memory(os.getpid()).values())
 
 
 def touched(keys: int, batches: int, each: int) -> dict:
