@@ -156,12 +156,11 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-# The work is done in Python and in RocksDB; the JVM moves few, large rows, and what its second
-# compiler gains for them is less than it takes from the cores. Six million records on 10,000 keys:
-# 222,000 a second instead of 193,000, in the best batch 324,000 instead of 312,000; on a million
-# keys 156,000 instead of 127,000; and the first output comes in 9.3 s instead of 13.2. Java gives
-# one compiler a fifth of the room that it gives two, which Spark's generated code had filled before
-# the thousandth batch: then nothing is compiled any more.
+# The second compiler takes more from the cores in the first minute than it gives back: the first
+# output comes in 9.3 s with one, and in 13.2 with both. Behind that minute both are as fast on few
+# keys, and faster on very many, where the JVM handles thousands of pages (docs/performance.md).
+# Java gives one compiler a fifth of the room that it gives two, which Spark's generated code had
+# filled before the thousandth batch: then nothing is compiled any more.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 # Hadoop starts a chmod for every file of a checkpoint, a dozen for each batch, and Java takes two
