@@ -138,6 +138,7 @@ def _millpond(folder: Path) -> Iterator[tuple[Put, Take]]:
 @contextmanager
 def _pyspark(folder: Path) -> Iterator[tuple[Put, Take]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
         number, connection = 0, None
 
         def put(clicks: list[dict[str, Any]]) -> None:

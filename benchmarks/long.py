@@ -2,10 +2,13 @@
 
 python long.py batches FOLDER [10000]      so many small batches in a row: time, memory, files
 python long.py outage FOLDER [10000000]    so many records waiting at the start: memory
+python long.py memory FOLDER [5000000]     so many keys in state: memory for each
+python long.py names FOLDER [1000000]      one key with so many names: time of changing one
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -18,7 +21,7 @@ from pathlib import Path
 import data
 from rich.console import Console
 from rich.table import Table
-from serving import memory
+from serving import Program, memory
 
 import millpond as mp
 from millpond.connectors.log import Log
@@ -117,9 +120,82 @@ def outage(folder: Path, number: int) -> None:
     console.print(table)
 
 
+def memory_of_keys(folder: Path, number: int) -> None:
+    """What programs have in memory that have touched states of several sizes, each a new one."""
+    folder.mkdir(parents=True)
+    sizes = [10_000, 1_000_000, number]
+    found: dict[int, list[dict[str, int]]] = {keys: [] for keys in sizes}
+    for keys in sizes:
+        with Program("millpond_side.py", folder) as program:
+            program.ask("filled", keys=keys)
+    for _ in range(3):
+        for keys in sizes:
+            with Program("millpond_side.py", folder) as program:
+                program.ask("touched", keys=keys, batches=50, each=1_000)
+                found[keys].append(program.ask("taken"))
+    least = statistics.median(sum(kinds.values()) for kinds in found[sizes[0]])
+    table = Table("keys", *(f"{kind} MiB" for kind in found[number][0]), "bytes a key")
+    for keys in sizes:
+        all_of_it = [sum(kinds.values()) for kinds in found[keys]]
+        parts = [
+            " ".join(f"{kinds[kind] / 2**20:,.0f}" for kinds in found[keys])
+            for kind in found[keys][0]
+        ]
+        more = (statistics.median(all_of_it) - least) / (keys - sizes[0]) if keys > sizes[0] else 0
+        table.add_row(f"{keys:,}", *parts, f"{more:.0f}")
+    console.print(table)
+
+
+# Names that one record of `names` sets.
+NAMES = 10_000
+
+
+def named(value: dict, state: mp.State) -> None:
+    if "first" in value:
+        for name in range(value["first"], value["first"] + NAMES):
+            state.set(f"name-{name}", name)
+    else:
+        name = f"name-{value['one']}"
+        state.set(name, state.get(name) + 1)
+
+
+def names(folder: Path, number: int) -> None:
+    """One key with very many names: a batch that reads and changes one of them."""
+    table = Table("what", "batches", "median ms", "least", "most")
+    parts = {
+        "ten records that set 10,000 names each": [
+            {"first": low} for low in range(0, number, NAMES)
+        ],
+        "one record that changes one name": [{"one": 7919 * i % number} for i in range(40)],
+    }
+    for (what, values), most in zip(parts.items(), (10, 1), strict=True):
+        app = mp.Application(
+            consumer_group="names",
+            state_dir=folder / "state",
+            topics_dir=folder / "topics",
+            auto_offset_reset="earliest",
+            max_records_per_batch=most,
+            loglevel=None,
+        )
+        app.dataframe(app.topic("names")).apply(named, stateful=True)
+        with app.get_producer() as producer:
+            for value in values:
+                producer.produce("names", key="k", value=json.dumps(value).encode())
+        app.run(drain=True, collect=False)
+        costs = sorted(report.seconds * 1000 for report in app.reports)
+        told = (statistics.median(costs), costs[0], costs[-1])
+        table.add_row(what, str(len(costs)), *(f"{cost:,.0f}" for cost in told))
+    console.print(table)
+
+
 if __name__ == "__main__":
     what, place, *more = sys.argv[1:]
-    run, default = {"batches": (batches, 10_000), "outage": (outage, 10_000_000)}[what]
+    run, default = {
+        "batches": (batches, 10_000),
+        "outage": (outage, 10_000_000),
+        "memory": (memory_of_keys, 5_000_000),
+        "names": (names, 1_000_000),
+    }[what]
     target = Path(place) / what
     shutil.rmtree(target, ignore_errors=True)
     run(target, int(more[0]) if more else default)

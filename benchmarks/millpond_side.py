@@ -7,6 +7,7 @@ import random
 import statistics
 import sys
 import time
+from contextlib import suppress
 from itertools import count as count_from
 from pathlib import Path
 
@@ -85,25 +86,20 @@ def filled(keys: int) -> dict:
     log.create("clicks", 1)
     for low in range(0, keys, 500_000):
         log.append("clicks", 0, data.touches(range(low, min(keys, low + 500_000))))
-    before = _memory()
     app = application(log.path, group, 500_000)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True)
     found = measured(app)
     sizes = {place: size for report in app.reports for place, size in report.bytes.items()}
     state = FOLDER / "state" / group
-    on_disk = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
+    on_disk = 0
+    for file in state.rglob("*"):
+        with suppress(FileNotFoundError):  # Spark has cleaned up in between
+            on_disk += file.stat().st_size if file.is_file() else 0
     return {
         "keys": found["keys"],
         "page_bytes_per_key": sum(sizes.values()) / keys,
         "disk_bytes_per_key": on_disk / keys,
-        "memory_mib": _memory() / 2**20,
-        "memory_bytes_per_key": (_memory() - before) / keys,
     }
-
-
-def _memory() -> int:
-    """Return the bytes that all processes have in memory."""
-    return sum(memory(os.getpid()).values())
 
 
 def touched(keys: int, batches: int, each: int) -> dict:
@@ -116,6 +112,11 @@ def touched(keys: int, batches: int, each: int) -> dict:
     return {"median_ms": statistics.median(measured(app)["batches_ms"][WARMING:])}
 
 
+def taken() -> dict:
+    """The bytes that the driver, the JVM and all Python workers have in memory."""
+    return memory(os.getpid())
+
+
 if __name__ == "__main__":
     open_session(None, None, {}, "bench")
-    serve(counts=counts, chain=chain, filled=filled, touched=touched)
+    serve(counts=counts, chain=chain, filled=filled, touched=touched, taken=taken)

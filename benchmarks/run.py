@@ -4,7 +4,8 @@ python run.py PEERS_PYTHON           all cases, three rounds each
 python run.py --check PEERS_PYTHON   some of them, once; fails where a ratio is below its floor
 
 Programs stay up and are asked by turns (see `serving`): one run of each to warm up, then the rounds
-that count. Of a ratio the median over rounds is told, and both sides of it come from one round.
+that count. For latency and the first output they are started anew in every round. Of a ratio the
+median over rounds is told, and both sides of it come from one round.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from serving import HERE, Program
 
 import millpond
 from millpond.config import DEFAULT_BATCH
+from millpond.spark.archive import find_java, java_version
 
 DOCS = HERE.parent / "docs"
 console = Console()
@@ -82,7 +84,10 @@ class Bench:
         self.python = peers_python
         self.rounds = rounds
         self.cases: list[Case] = []
-        self.facts: dict[str, Any] = {"machine": machine(), "commands": COMMANDS}
+        self.facts: dict[str, Any] = {
+            "machine": machine() | versions(peers_python),
+            "commands": COMMANDS,
+        }
         self.began = time.monotonic()
 
     def compare(
@@ -237,14 +242,33 @@ class Bench:
 
 
 def machine() -> dict[str, str]:
+    java = find_java()
     return {
+        "processor": processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "java": str(java_version(java) if java else None),
         "spark": pyspark.__version__,
         "millpond": f"{millpond.__version__} ({commit()})",
     }
+
+
+def processor() -> str:
+    """Return what the system calls its processor."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def versions(python: str) -> dict[str, str]:
+    """Return the versions of the peers that have an environment of their own."""
+    names = ("bytewax", "quixstreams")
+    script = f"from importlib.metadata import version; print(*map(version, {names}))"
+    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
+    return dict(zip(names, told.split(), strict=True))
 
 
 def commit() -> str:
@@ -290,22 +314,17 @@ def page(bench: Bench, seconds: float) -> str:
         lines += ["A batch that touches 1,000 random keys, by the number of keys in state."]
         is_met = all(row["ratio"] <= 1.5 for row in bench.facts["growth"])
         lines += [f"The goal: flat within 1.5 times{'' if is_met else ', missed'}."]
-        lines += ["Memory is that of the driver, the JVM with its state stores and all Python"]
-        lines += ["workers, in one program that fills one state behind the other: in all, and what"]
-        lines += ["came to it while this state was filled (not told of small states: a JVM takes"]
-        lines += ["some anyway).", ""]
+        lines += ["On disk lie the snapshots and the changes of the batches that filled the state."]
+        lines += ["What it takes in memory: [performance](performance.md#memory).", ""]
         lines += [
-            "| keys in state | median batch | ratio | bytes of pages a key | bytes on disk a key | "
-            "memory of all processes | bytes of memory a key |"
+            "| keys in state | median batch | ratio | bytes of pages a key | bytes on disk a key |"
         ]
-        lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
         for row in bench.facts["growth"]:
             spread = f"{min(row['ratios']):.2f} to {max(row['ratios']):.2f}"
-            more = f"{row['memory_bytes_per_key']:.0f}" if row["keys"] >= 1_000_000 else ""
             lines.append(
                 f"| {row['keys']:,} | {row['median_ms']:.0f} ms | {row['ratio']:.2f} ({spread}) | "
-                f"{row['page_bytes_per_key']:.0f} | {row['disk_bytes_per_key']:.0f} | "
-                f"{row['memory_mib']:,.0f} MiB | {more} |"
+                f"{row['page_bytes_per_key']:.0f} | {row['disk_bytes_per_key']:.0f} |"
             )
     others = [(HERE / name).read_text() for name in ("peers.md", "more.md")]
     return "\n".join([*lines, "", *others])

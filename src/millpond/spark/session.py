@@ -156,9 +156,9 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-# The second compiler takes more from the cores in the first minute than it gives back: the first
-# output comes in 9.3 s with one, and in 13.2 with both. Behind that minute both are as fast on few
-# keys, and faster on very many, where the JVM handles thousands of pages (docs/performance.md).
+# The second compiler takes time from the cores at the start: the first output comes in 9.3 s with
+# one, and in 13.2 with both. Large batches on few keys stay a little faster with one; small batches
+# and very many keys are faster with both, behind a minute (docs/performance.md, Both compilers).
 # Java gives one compiler a fifth of the room that it gives two, which Spark's generated code had
 # filled before the thousandth batch: then nothing is compiled any more.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
