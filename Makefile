@@ -67,7 +67,7 @@ bench-check: bench-setup ## Fail where a ratio has fallen below its floor; two m
 bench-time: bench-setup ## Measure windows and expiry
 	$(BIN)/python benchmarks/side_by_side.py
 
-bench-long: bench-setup ## Ten thousand batches in a row, ten million records that wait, many keys, many names; an hour
+bench-long: bench-setup ## Ten thousand batches in a row, ten million records that wait, many keys, many names; half an hour
 	$(BIN)/python benchmarks/long.py batches build/long
 	$(BIN)/python benchmarks/long.py outage build/long
 	$(BIN)/python benchmarks/long.py memory build/long

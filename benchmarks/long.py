@@ -15,13 +15,12 @@ import statistics
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import data
 from rich.console import Console
 from rich.table import Table
-from serving import Program, memory
+from serving import Program, memory, sizes_of_files
 
 import millpond as mp
 from millpond.connectors.log import Log
@@ -42,7 +41,7 @@ def count(value: dict, state: mp.State) -> dict:
 
 
 def application(folder: Path, most: int | None) -> mp.Application:
-    app = mp.Application(
+    return mp.Application(
         consumer_group="long",
         state_dir=folder / "state",
         topics_dir=folder / "topics",
@@ -50,18 +49,12 @@ def application(folder: Path, most: int | None) -> mp.Application:
         max_records_per_batch=most,
         loglevel=None,
     )
+
+
+def counting(folder: Path, most: int | None) -> mp.Application:
+    app = application(folder, most)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
     return app
-
-
-def files(folder: Path) -> tuple[int, float]:
-    """Return how many files a folder has, and their MiB."""
-    sizes = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # Spark has cleaned up in between
-                sizes.append(Path(place, name).stat().st_size)
-    return len(sizes), sum(sizes) / 2**20
 
 
 def batches(folder: Path, number: int) -> None:
@@ -69,7 +62,7 @@ def batches(folder: Path, number: int) -> None:
     log = Log(folder / "topics")
     log.create("clicks", 1)
     log.append("clicks", 0, data.touches([i % KEYS for i in range(10 * number)]))
-    app = application(folder, 10)
+    app = counting(folder, 10)
     threading.Thread(target=app.run, kwargs={"drain": True, "collect": False}).start()
     kinds = ("driver", "JVM", "Python workers")
     table = Table("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
@@ -79,12 +72,12 @@ def batches(folder: Path, number: int) -> None:
         new = [report.seconds * 1000 for report in list(app.reports) if report.batch_id >= done]
         done, costs = done + len(new), costs + new
         if len(costs) >= number // PARTS:
-            count, size = files(folder / "state")
+            sizes = sizes_of_files(folder / "state")
             row = [f"{done:,}", f"{statistics.median(costs):.0f}"]
             row += [f"{statistics.quantiles(costs, n=100)[98]:.0f}"]
             taken = memory(os.getpid())
             row += [f"{taken[kind] / 2**20:,.0f}" for kind in kinds]
-            row += [f"{count:,}", f"{size:.1f}"]
+            row += [f"{len(sizes):,}", f"{sum(sizes) / 2**20:.1f}"]
             console.print(*row, sep="\t")
             table.add_row(*row)
             costs = []
@@ -100,7 +93,7 @@ def outage(folder: Path, number: int) -> None:
         for _ in range(number // size // data.FILES + 1):
             if log.end("clicks", 0) < number:
                 log.append("clicks", 0, part)
-    app, is_done = application(folder, None), threading.Event()
+    app, is_done = counting(folder, None), threading.Event()
     most: dict[str, int] = {}
 
     def watch() -> None:
@@ -169,14 +162,7 @@ def names(folder: Path, number: int) -> None:
         "one record that changes one name": [{"one": 7919 * i % number} for i in range(40)],
     }
     for (what, values), most in zip(parts.items(), (10, 1), strict=True):
-        app = mp.Application(
-            consumer_group="names",
-            state_dir=folder / "state",
-            topics_dir=folder / "topics",
-            auto_offset_reset="earliest",
-            max_records_per_batch=most,
-            loglevel=None,
-        )
+        app = application(folder, most)
         app.dataframe(app.topic("names")).apply(named, stateful=True)
         with app.get_producer() as producer:
             for value in values:

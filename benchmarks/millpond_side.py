@@ -7,12 +7,11 @@ import random
 import statistics
 import sys
 import time
-from contextlib import suppress
 from itertools import count as count_from
 from pathlib import Path
 
 import data
-from serving import memory, serve
+from serving import memory, serve, sizes_of_files
 
 import millpond as mp
 from millpond.connectors.log import Log
@@ -90,15 +89,10 @@ def filled(keys: int) -> dict:
     app.dataframe(app.topic("clicks")).apply(count, stateful=True)
     found = measured(app)
     sizes = {place: size for report in app.reports for place, size in report.bytes.items()}
-    state = FOLDER / "state" / group
-    on_disk = 0
-    for file in state.rglob("*"):
-        with suppress(FileNotFoundError):  # Spark has cleaned up in between
-            on_disk += file.stat().st_size if file.is_file() else 0
     return {
         "keys": found["keys"],
         "page_bytes_per_key": sum(sizes.values()) / keys,
-        "disk_bytes_per_key": on_disk / keys,
+        "disk_bytes_per_key": sum(sizes_of_files(FOLDER / "state" / group)) / keys,
     }
 
 

@@ -7,6 +7,7 @@ the answer. Two programs that are asked by turns see the same machine, whatever 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Program", "memory", "serve"]
+__all__ = ["Program", "memory", "serve", "sizes_of_files"]
 
 HERE = Path(__file__).parent
 
@@ -49,6 +50,16 @@ def memory(process: int) -> dict[str, int]:
             kind = "driver" if number == process else "JVM" if is_java else "Python workers"
             found[kind] += 1024 * int(kilobytes[1])  # type: ignore[index]
     return found
+
+
+def sizes_of_files(folder: Path) -> list[int]:
+    """Return the bytes of each file in a folder and below it."""
+    sizes = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # Spark has cleaned up in between
+                sizes.append(Path(place, name).stat().st_size)
+    return sizes
 
 
 class Program:
