@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -103,3 +105,17 @@ def test_a_java_that_may_not_know_an_option_is_not_given_it(java, monkeypatch):
     (java / "release").write_text('JAVA_VERSION="17"')
     monkeypatch.setattr(session.sys, "platform", "darwin")
     assert option not in session._java_options({})[key]
+
+
+@pytest.mark.parametrize("mine", ["", "-XX:+UseSerialGC", "-XX:+UseParallelGC", "-Xmx256m"])
+def test_java_starts_with_our_options_whatever_the_user_adds(mine):
+    key = "spark.driver.extraJavaOptions"
+    options = shlex.split(session._java_options({key: mine})[key])
+
+    command = [archive.find_java(), *options, "-XX:+PrintFlagsFinal", "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "warning" not in done.stderr.lower()
+    # What we are sure of is what Java took.
+    assert re.search(r"G1UseAdaptiveIHOP += false", done.stdout)
+    assert re.search(r"G1HeapRegionSize += 4194304", done.stdout) or "Use" in mine
