@@ -63,7 +63,7 @@ def batches(folder: Path, number: int) -> None:
     log.create("clicks", 1)
     log.append("clicks", 0, data.touches([i % KEYS for i in range(10 * number)]))
     app = counting(folder, 10)
-    threading.Thread(target=app.run, kwargs={"drain": True, "collect": False}).start()
+    threading.Thread(target=app.run).start()
     kinds = ("driver", "JVM", "Python workers")
     table = Table("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
     done, costs = 0, []
@@ -81,6 +81,7 @@ def batches(folder: Path, number: int) -> None:
             console.print(*row, sep="\t")
             table.add_row(*row)
             costs = []
+    app.stop()
     console.print(table)
 
 

@@ -11,6 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -354,7 +355,7 @@ class Application:
             msg = "this application is running already.\nFix: stop() it first."
             raise MillpondError(msg)
         has_end = bool(timeout or count or drain or self._is_finite())
-        limits = Limits(timeout, count, drain, collect and has_end, metadata)
+        limits = Limits(timeout, count, drain, collect and has_end, metadata, has_end)
         try:
             return self._run(limits)
         except DamagedStateError as error:
@@ -417,7 +418,7 @@ class Application:
             begun = {"until": ends, "live": self._live(files, live_from), "outputs": outputs}
         outputs = begun.get("outputs", outputs)
         backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
-        self._run(Limits(0.0, 0, True, False, False), backfill)
+        self._run(Limits(0.0, 0, True, False, False, True), backfill)
         from millpond.admin.change import end_backfill
         from millpond.admin.opened import Opened
 
@@ -435,7 +436,7 @@ class Application:
         from millpond.spark.run import Program, SparkRun
 
         with ExitStack() as stack:
-            directory = self._directory(stack)
+            directory = self._directory(stack, goes_on=not limits.has_end)
             hold = stack.enter_context(directory.held("running"))
             program = Program(
                 self.config, self.graph, self.codec, self.broker, self.topics, self.reports
@@ -456,21 +457,27 @@ class Application:
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
 
-    def _directory(self, stack: ExitStack) -> StateDirectory:
+    def _directory(self, stack: ExitStack, *, goes_on: bool = False) -> StateDirectory:
         path = self.config.state_dir
         if self.config.persistence == "none":
             path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
-        return StateDirectory(path, self.config.consumer_group, self._files)
+        files = partial(self._files, goes_on=goes_on)
+        return StateDirectory(path, self.config.consumer_group, files)
 
-    def _files(self) -> Files:
+    def _files(self, *, goes_on: bool = False) -> Files:
         """Return the files of a state directory that only Hadoop can reach."""
         from millpond.spark.hadoop import HadoopFiles
         from millpond.spark.session import open_session
 
         config = self.config
-        return HadoopFiles(
-            open_session(config.master, config.spark, config.spark_config, config.consumer_group)
+        session = open_session(
+            config.master,
+            config.spark,
+            config.spark_config,
+            config.consumer_group,
+            goes_on=goes_on,
         )
+        return HadoopFiles(session)
 
     def stop(self) -> None:
         """Stop the run behind the current batch. Can be called from any thread."""

@@ -99,8 +99,8 @@ import millpond.spark.run as run
 
 opened = run.open_session
 
-def told(*arguments):
-    session = opened(*arguments)
+def told(*arguments, **named):
+    session = opened(*arguments, **named)
     java = session.sparkContext._jvm.java.lang
     beans = java.management.ManagementFactory
     options = beans.getRuntimeMXBean().getInputArguments().toString()

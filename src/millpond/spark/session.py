@@ -104,9 +104,24 @@ def open_session(
     config: dict[str, str],
     name: str,
     state_dir: str | Path = "",
+    *,
+    goes_on: bool = False,
 ) -> SparkSession:
-    """Return the user's session, or one made here; a second run in one process shares it."""
-    session = spark if spark is not None else _start(master or "local[*]", config, name)
+    """Return the user's session, or one made here; a second run in one process shares it.
+
+    Args:
+        master: Where Spark runs; None: here.
+        spark: The user's session.
+        config: The user's settings of Spark.
+        name: The group's name, for people who look at Spark's page.
+        state_dir: Where the group's state is, which decides how its files are written.
+        goes_on: Whether it is for a run that has no end, whose JVM may take time to get fast.
+    """
+    if spark is not None:
+        session = spark
+    else:
+        options = _java_options(config, goes_on)
+        session = _start(master or "local[*]", {**config, _JAVA_OPTIONS: options}, name)
     if is_object_store(str(state_dir)):
         hadoop = session.sparkContext._jsc.hadoopConfiguration()
         for key, value in _OBJECT_STORE.items():
@@ -141,7 +156,7 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     python = _python() if is_local and not has_session() else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
     local = _LOCAL if is_local else {}
-    for key, value in {**_SESSION, **local, **_QUERY, **config, **_java_options(config)}.items():
+    for key, value in {**_SESSION, **local, **_QUERY, **config}.items():
         builder = builder.config(key, value)
     with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable), _QuietGateway():
         try:
@@ -159,11 +174,11 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-# The second compiler takes time from the cores at the start: the first output comes in 9.3 s with
-# one, and in 13.2 with both. Large batches on few keys stay a little faster with one; small batches
-# and very many keys are faster with both, behind a minute (docs/performance.md, Both compilers).
-# Java gives one compiler a fifth of the room that it gives two, which Spark's generated code had
-# filled before the thousandth batch: then nothing is compiled any more.
+# Java's second compiler takes time from the cores at the start: the first output comes in 5.8 s
+# without it, and in 7.5 with it. Behind two minutes a record takes 97 ms with it, and 159 without
+# (docs/performance.md, Both compilers). So a run that goes on has both, one that ends has one.
+# Java gives one a fifth of the room that it gives two, which Spark's generated code had filled
+# before the thousandth batch: then nothing is compiled any more.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 # A heap that stays as large as it is. Left to itself, Java's collector puts off looking for garbage
@@ -179,12 +194,13 @@ _STEADY_HEAP = "-XX:-G1UseAdaptiveIHOP -XX:MinHeapFreeRatio=10 -XX:G1HeapRegionS
 _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 
-def _java_options(config: dict[str, str]) -> dict[str, str]:
+def _java_options(config: dict[str, str], goes_on: bool) -> str:
     """Return the options of the JVM: ours, which make it faster, and the user's, which win."""
     given = config.get(_JAVA_OPTIONS, "")
     archive = "" if "ArchiveClassesAtExit" in given else options_for_use()
-    chosen = [_ONE_COMPILER, _STEADY_HEAP, _ONE_STEP if _has_one_step() else "", archive, given]
-    return {_JAVA_OPTIONS: " ".join(filter(None, chosen))}
+    compilers = "" if goes_on else _ONE_COMPILER
+    chosen = [compilers, _STEADY_HEAP, _ONE_STEP if _has_one_step() else "", archive, given]
+    return " ".join(filter(None, chosen))
 
 
 def _has_one_step() -> bool:
