@@ -63,12 +63,15 @@ def batches(folder: Path, number: int) -> None:
     log.create("clicks", 1)
     log.append("clicks", 0, data.touches([i % KEYS for i in range(10 * number)]))
     app = counting(folder, 10)
-    threading.Thread(target=app.run).start()
+    running = threading.Thread(target=app.run, daemon=True)
+    running.start()
     kinds = ("driver", "JVM", "Python workers")
     table = Table("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
     done, costs = 0, []
     while done < number:
         time.sleep(0.05)
+        if not running.is_alive():
+            raise SystemExit(f"the run has ended behind {done:,} batches")
         new = [report.seconds * 1000 for report in list(app.reports) if report.batch_id >= done]
         done, costs = done + len(new), costs + new
         if len(costs) >= number // PARTS:
@@ -82,6 +85,7 @@ def batches(folder: Path, number: int) -> None:
             table.add_row(*row)
             costs = []
     app.stop()
+    running.join()
     console.print(table)
 
 

@@ -355,7 +355,9 @@ class Application:
             msg = "this application is running already.\nFix: stop() it first."
             raise MillpondError(msg)
         has_end = bool(timeout or count or drain or self._is_finite())
-        limits = Limits(timeout, count, drain, collect and has_end, metadata, has_end)
+        limits = Limits(
+            timeout, count, drain, collect=collect and has_end, metadata=metadata, has_end=has_end
+        )
         try:
             return self._run(limits)
         except DamagedStateError as error:
@@ -418,7 +420,8 @@ class Application:
             begun = {"until": ends, "live": self._live(files, live_from), "outputs": outputs}
         outputs = begun.get("outputs", outputs)
         backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
-        self._run(Limits(0.0, 0, True, False, False, True), backfill)
+        limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False, has_end=True)
+        self._run(limits, backfill)
         from millpond.admin.change import end_backfill
         from millpond.admin.opened import Opened
 
@@ -436,7 +439,7 @@ class Application:
         from millpond.spark.run import Program, SparkRun
 
         with ExitStack() as stack:
-            directory = self._directory(stack, goes_on=not limits.has_end)
+            directory = self._directory(stack, has_end=limits.has_end)
             hold = stack.enter_context(directory.held("running"))
             program = Program(
                 self.config, self.graph, self.codec, self.broker, self.topics, self.reports
@@ -457,14 +460,14 @@ class Application:
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
 
-    def _directory(self, stack: ExitStack, *, goes_on: bool = False) -> StateDirectory:
+    def _directory(self, stack: ExitStack, *, has_end: bool = True) -> StateDirectory:
         path = self.config.state_dir
         if self.config.persistence == "none":
             path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
-        files = partial(self._files, goes_on=goes_on)
+        files = partial(self._files, has_end=has_end)
         return StateDirectory(path, self.config.consumer_group, files)
 
-    def _files(self, *, goes_on: bool = False) -> Files:
+    def _files(self, *, has_end: bool = True) -> Files:
         """Return the files of a state directory that only Hadoop can reach."""
         from millpond.spark.hadoop import HadoopFiles
         from millpond.spark.session import open_session
@@ -475,7 +478,7 @@ class Application:
             config.spark,
             config.spark_config,
             config.consumer_group,
-            goes_on=goes_on,
+            has_end=has_end,
         )
         return HadoopFiles(session)
 

@@ -159,7 +159,7 @@ class SparkRun:
                 config.spark_config,
                 config.consumer_group,
                 self._directory.folder.path,
-                goes_on=not self._limits.has_end,
+                has_end=self._limits.has_end,
             )
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             self._payloads = self._payload_folder(session, stack)

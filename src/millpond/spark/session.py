@@ -35,9 +35,6 @@ _SESSION = {
     # Outputs of a batch pass the driver; their size is bounded by max_records_per_batch.
     "spark.driver.maxResultSize": "0",
     "spark.driver.memory": "3g",
-    # The buffer that each broadcast takes, of which a batch makes three, some kilobytes each. Spark
-    # takes 4 MB if it is not told: two thirds of all memory that a small batch asked for.
-    "spark.broadcast.blockSize": "256k",
     # No TCP between the JVM and its Python workers.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -49,6 +46,9 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     # Workers are forked with their imports done.
     "spark.python.daemon.module": "millpond.spark.daemon",
+    # The buffer that each broadcast takes, of which a batch makes three, some kilobytes each. Spark
+    # takes 4 MB if it is not told: two thirds of all memory that a small batch asked for.
+    "spark.broadcast.blockSize": "256k",
 }
 
 _QUERY = {
@@ -105,7 +105,7 @@ def open_session(
     name: str,
     state_dir: str | Path = "",
     *,
-    goes_on: bool = False,
+    has_end: bool = True,
 ) -> SparkSession:
     """Return the user's session, or one made here; a second run in one process shares it.
 
@@ -115,12 +115,12 @@ def open_session(
         config: The user's settings of Spark.
         name: The group's name, for people who look at Spark's page.
         state_dir: Where the group's state is, which decides how its files are written.
-        goes_on: Whether it is for a run that has no end, whose JVM may take time to get fast.
+        has_end: Whether the run ends by itself. One that goes on has time to get faster.
     """
     if spark is not None:
         session = spark
     else:
-        options = _java_options(config, goes_on)
+        options = _java_options(config, has_end)
         session = _start(master or "local[*]", {**config, _JAVA_OPTIONS: options}, name)
     if is_object_store(str(state_dir)):
         hadoop = session.sparkContext._jsc.hadoopConfiguration()
@@ -184,9 +184,12 @@ _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # A heap that stays as large as it is. Left to itself, Java's collector puts off looking for garbage
 # among old objects the longer, the larger the heap is, and enlarges the heap when it has looked:
 # within 10,000 batches it had all of the 3 GB, and a batch took 88 ms instead of 81
-# (docs/performance.md, A long time). What is larger than half a region is kept apart, and each time
-# the collector would have begun to look: Spark's buffers of 1 MB were, by their header.
-_STEADY_HEAP = "-XX:-G1UseAdaptiveIHOP -XX:MinHeapFreeRatio=10 -XX:G1HeapRegionSize=4m"
+# (docs/performance.md, A long time).
+_STEADY_HEAP = "-XX:-G1UseAdaptiveIHOP -XX:MinHeapFreeRatio=10"
+
+# What is larger than half a region is kept apart, and the collector runs for it. With 3 GB Java
+# takes regions of 2 MB, and Spark's buffers of 1 MB have a header, so they are larger than half.
+_REGIONS = "-XX:G1HeapRegionSize=4m"
 
 # Hadoop starts a chmod for every file of a checkpoint, a dozen for each batch, and Java takes two
 # steps to start a program unless it is told otherwise. A small batch took 280 ms with this, and
@@ -194,12 +197,18 @@ _STEADY_HEAP = "-XX:-G1UseAdaptiveIHOP -XX:MinHeapFreeRatio=10 -XX:G1HeapRegionS
 _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 
-def _java_options(config: dict[str, str], goes_on: bool) -> str:
+def _java_options(config: dict[str, str], has_end: bool) -> str:
     """Return the options of the JVM: ours, which make it faster, and the user's, which win."""
     given = config.get(_JAVA_OPTIONS, "")
     archive = "" if "ArchiveClassesAtExit" in given else options_for_use()
-    compilers = "" if goes_on else _ONE_COMPILER
-    chosen = [compilers, _STEADY_HEAP, _ONE_STEP if _has_one_step() else "", archive, given]
+    chosen = [
+        _ONE_COMPILER if has_end else "",
+        _STEADY_HEAP,
+        "" if "spark.driver.memory" in config else _REGIONS,
+        _ONE_STEP if _has_one_step() else "",
+        archive,
+        given,
+    ]
     return " ".join(filter(None, chosen))
 
 
@@ -304,7 +313,7 @@ def _pass_on(pipe: Any) -> None:
         except queue.Empty:
             line = b""
         text = "" if line is None else line.decode("utf-8", "replace")
-        if held and (not text or not _goes_on(held, text)):
+        if held and (not text or not _belongs(held, text)):
             _write(held)
             held = []
         if line is None:
@@ -315,7 +324,7 @@ def _pass_on(pipe: Any) -> None:
             sys.stderr.write(text)
 
 
-def _goes_on(held: list[str], text: str) -> bool:
+def _belongs(held: list[str], text: str) -> bool:
     """Tell whether a line belongs to the tracebacks held."""
     if text.startswith(_TRACEBACK):
         return _last(held).startswith(_CHAIN)
