@@ -61,7 +61,7 @@ PEERS := .venv-peers/bin/python
 bench: bench-setup ## Measure beside plain PySpark, Bytewax and Quix Streams; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py $(PEERS)
 
-bench-check: bench-setup ## Fail where a ratio has fallen below its floor; two minutes
+bench-check: bench-setup ## Fail where a ratio is worse than its floor; two minutes
 	$(BIN)/python benchmarks/run.py --check $(PEERS)
 
 bench-time: bench-setup ## Measure windows and expiry

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ LOOK, WRITE = 0.002, 0.02
 PATIENCE, WARMING, CHANGING = 120, 12, 3
 
 
-def latencies(which: str, folder: Path, seconds: dict[int, float]) -> dict[int, tuple[float, ...]]:
+def latencies(
+    which: str, folder: Path, seconds: dict[int, float], warming: float = WARMING
+) -> dict[int, tuple[float, ...]]:
     """Run a program once; return (median, 99th percentile) in ms at each of its loads."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     found = {}
-    with {"millpond": _millpond, "pyspark": _pyspark}[which](folder) as (put, take):
+    with _PROGRAMS[which](folder) as (put, take):
         _first(put, take)
-        warming = WARMING
         for rate, length in seconds.items():
             _through(put, take, rate, warming)
             found[rate] = _through(put, take, rate, length)
@@ -109,7 +111,7 @@ def _program(*command: object) -> Iterator[None]:
 
 
 @contextmanager
-def _millpond(folder: Path) -> Iterator[tuple[Put, Take]]:
+def _millpond(folder: Path, compilers: str = "both") -> Iterator[tuple[Put, Take]]:
     log = Log(folder / "topics")
     for topic in ("clicks", "totals"):
         log.create(topic, 1)
@@ -131,7 +133,7 @@ def _millpond(folder: Path) -> Iterator[tuple[Put, Take]]:
         place = end
         return [json.loads(value)["sent"] for p in parts for value in p.column("value").to_pylist()]
 
-    with _program("latency_millpond.py", folder):
+    with _program("latency_millpond.py", folder, compilers):
         yield put, take
 
 
@@ -166,3 +168,10 @@ def _pyspark(folder: Path) -> Iterator[tuple[Put, Take]]:
         seen: set[Path] = set()
         with _program("latency_pyspark.py", folder, server.getsockname()[1]):
             yield put, take
+
+
+_PROGRAMS = {
+    "millpond": _millpond,
+    "millpond, one compiler": partial(_millpond, compilers="one"),
+    "pyspark": _pyspark,
+}

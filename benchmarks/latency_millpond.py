@@ -1,16 +1,21 @@
-"""A running count per user, from one topic to another: python latency_millpond.py FOLDER."""
+"""A running count per user, from topic to topic: python latency_millpond.py FOLDER both|one.
+
+The second word says which of Java's compilers it has.
+"""
 
 import sys
 from pathlib import Path
 
 import millpond as mp
 
-folder = Path(sys.argv[1])
+folder, compilers = Path(sys.argv[1]), sys.argv[2]
+one = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
 app = mp.Application(
     consumer_group="latency",
     state_dir=folder / "state",
     topics_dir=folder / "topics",
     auto_offset_reset="earliest",
+    spark_config=one if compilers == "one" else None,
     loglevel=None,
 )
 

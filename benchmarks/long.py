@@ -1,9 +1,12 @@
-"""`make bench-long`: what a long time does to an application. Prints tables.
+"""`make bench-long`: what a long time does to an application.
+
+Prints tables, and writes them to docs/benchmarks-long.json.
 
 python long.py batches FOLDER [10000]      so many small batches in a row: time, memory, files
 python long.py outage FOLDER [10000000]    so many records waiting at the start: memory
 python long.py memory FOLDER [5000000]     so many keys in state: memory for each
 python long.py names FOLDER [1000000]      one key with so many names: time of changing one
+python long.py latency FOLDER [120]        latencies when programs have run for so many seconds
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import time
 from pathlib import Path
 
 import data
+from about import machine
+from latency import latencies
 from rich.console import Console
 from rich.table import Table
-from serving import Program, memory, sizes_of_files
+from serving import HERE, Program, memory, sizes_of_files
 
 import millpond as mp
 from millpond.connectors.log import Log
@@ -30,7 +35,35 @@ KEYS = 1_000
 # Rows of the tables.
 PARTS = 10
 
+FIGURES = HERE.parent / "docs" / "benchmarks-long.json"
+
 console = Console()
+
+
+class Figures:
+    """A table that is printed row by row, and kept with what it was measured on."""
+
+    def __init__(self, *columns: str) -> None:
+        self._columns = columns
+        self._rows: list[tuple[str, ...]] = []
+
+    def add(self, *row: str) -> None:
+        console.print(*row, sep="\t")
+        self._rows.append(row)
+
+    def keep(self, name: str, number: int) -> None:
+        """Print the table, and write it beside those of the other commands."""
+        table = Table(*self._columns)
+        for row in self._rows:
+            table.add_row(*row)
+        console.print(table)
+        all_of_it = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+        all_of_it[name] = {
+            "command": f"python benchmarks/long.py {name} FOLDER {number}",
+            "machine": machine(),
+            "rows": [dict(zip(self._columns, row, strict=True)) for row in self._rows],
+        }
+        FIGURES.write_text(json.dumps(all_of_it, indent=1) + "\n")
 
 
 def count(value: dict, state: mp.State) -> dict:
@@ -57,7 +90,7 @@ def counting(folder: Path, most: int | None) -> mp.Application:
     return app
 
 
-def batches(folder: Path, number: int) -> None:
+def batches(folder: Path, number: int) -> Figures:
     """Small batches in a row, of ten records each."""
     log = Log(folder / "topics")
     log.create("clicks", 1)
@@ -66,7 +99,7 @@ def batches(folder: Path, number: int) -> None:
     running = threading.Thread(target=app.run, daemon=True)
     running.start()
     kinds = ("driver", "JVM", "Python workers")
-    table = Table("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
+    table = Figures("batches", "median ms", "99%", *(f"{k} MiB" for k in kinds), "files", "MiB")
     done, costs = 0, []
     while done < number:
         time.sleep(0.05)
@@ -81,15 +114,14 @@ def batches(folder: Path, number: int) -> None:
             taken = memory(os.getpid())
             row += [f"{taken[kind] / 2**20:,.0f}" for kind in kinds]
             row += [f"{len(sizes):,}", f"{sum(sizes) / 2**20:.1f}"]
-            console.print(*row, sep="\t")
-            table.add_row(*row)
+            table.add(*row)
             costs = []
     app.stop()
     running.join()
-    console.print(table)
+    return table
 
 
-def outage(folder: Path, number: int) -> None:
+def outage(folder: Path, number: int) -> Figures:
     """Records that have waited, read with the default size of a batch."""
     log = Log(folder / "topics")
     log.create("clicks", 1)
@@ -112,13 +144,13 @@ def outage(folder: Path, number: int) -> None:
     seconds = time.monotonic() - began
     is_done.set()
     read = sum(report.read for report in app.reports)
-    table = Table("records", "batches", "records/s", *(f"{kind} at most, MiB" for kind in most))
+    table = Figures("records", "batches", "records/s", *(f"{kind} at most, MiB" for kind in most))
     sizes = [f"{size / 2**20:,.0f}" for size in most.values()]
-    table.add_row(f"{read:,}", str(len(app.reports)), f"{read / seconds:,.0f}", *sizes)
-    console.print(table)
+    table.add(f"{read:,}", str(len(app.reports)), f"{read / seconds:,.0f}", *sizes)
+    return table
 
 
-def memory_of_keys(folder: Path, number: int) -> None:
+def memory_of_keys(folder: Path, number: int) -> Figures:
     """What programs have in memory that have touched states of several sizes, each a new one."""
     folder.mkdir(parents=True)
     sizes = [10_000, 1_000_000, number]
@@ -132,7 +164,7 @@ def memory_of_keys(folder: Path, number: int) -> None:
                 program.ask("touched", keys=keys, batches=50, each=1_000)
                 found[keys].append(program.ask("taken"))
     least = statistics.median(sum(kinds.values()) for kinds in found[sizes[0]])
-    table = Table("keys", *(f"{kind} MiB" for kind in found[number][0]), "bytes a key")
+    table = Figures("keys", *(f"{kind} MiB" for kind in found[number][0]), "bytes a key")
     for keys in sizes:
         all_of_it = [sum(kinds.values()) for kinds in found[keys]]
         parts = [
@@ -140,8 +172,8 @@ def memory_of_keys(folder: Path, number: int) -> None:
             for kind in found[keys][0]
         ]
         more = (statistics.median(all_of_it) - least) / (keys - sizes[0]) if keys > sizes[0] else 0
-        table.add_row(f"{keys:,}", *parts, f"{more:.0f}")
-    console.print(table)
+        table.add(f"{keys:,}", *parts, f"{more:.0f}")
+    return table
 
 
 # Names that one record of `names` sets.
@@ -157,9 +189,9 @@ def named(value: dict, state: mp.State) -> None:
         state.set(name, state.get(name) + 1)
 
 
-def names(folder: Path, number: int) -> None:
+def names(folder: Path, number: int) -> Figures:
     """One key with very many names: a batch that reads and changes one of them."""
-    table = Table("what", "batches", "median ms", "least", "most")
+    table = Figures("what", "batches", "median ms", "least", "most")
     parts = {
         "ten records that set 10,000 names each": [
             {"first": low} for low in range(0, number, NAMES)
@@ -175,8 +207,19 @@ def names(folder: Path, number: int) -> None:
         app.run(drain=True, collect=False)
         costs = sorted(report.seconds * 1000 for report in app.reports)
         told = (statistics.median(costs), costs[0], costs[-1])
-        table.add_row(what, str(len(costs)), *(f"{cost:,.0f}" for cost in told))
-    console.print(table)
+        table.add(what, str(len(costs)), *(f"{cost:,.0f}" for cost in told))
+    return table
+
+
+def latency(folder: Path, seconds: int) -> Figures:
+    """One record through programs that have run for some time, three times by turns."""
+    table = Figures("program", "records/s", "median ms", "99%")
+    for _ in range(3):
+        for which in ("millpond", "millpond, one compiler", "pyspark"):
+            found = latencies(which, folder, {10: 8, 1_000: 5}, warming=seconds)
+            for rate, figures in found.items():
+                table.add(which, f"{rate:,}", *(f"{figure:.0f}" for figure in figures))
+    return table
 
 
 if __name__ == "__main__":
@@ -186,7 +229,8 @@ if __name__ == "__main__":
         "outage": (outage, 10_000_000),
         "memory": (memory_of_keys, 5_000_000),
         "names": (names, 1_000_000),
+        "latency": (latency, 120),
     }[what]
-    target = Path(place) / what
+    target, number = Path(place) / what, int(more[0]) if more else default
     shutil.rmtree(target, ignore_errors=True)
-    run(target, int(more[0]) if more else default)
+    run(target, number).keep(what, number)

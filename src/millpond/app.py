@@ -11,7 +11,6 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -153,6 +152,8 @@ class Application:
         self.reports: deque[BatchReport] = deque(maxlen=1000)
         """What the latest batches did: records read, put out, filtered, put aside."""
         self._running: Any = None
+        self._lasts = True
+        """Whether what is run, or will be, is to run for long; decides how Java is started."""
         if loglevel is not None:
             _set_up_logging(loglevel)
 
@@ -355,9 +356,8 @@ class Application:
             msg = "this application is running already.\nFix: stop() it first."
             raise MillpondError(msg)
         has_end = bool(timeout or count or drain or self._is_finite())
-        limits = Limits(
-            timeout, count, drain, collect=collect and has_end, metadata=metadata, has_end=has_end
-        )
+        self._lasts = not has_end
+        limits = Limits(timeout, count, drain, collect=collect and has_end, metadata=metadata)
         try:
             return self._run(limits)
         except DamagedStateError as error:
@@ -402,6 +402,7 @@ class Application:
         if self.config.persistence == "none":
             msg = "a backfill makes state, and persistence='none' keeps none."
             raise ConfigError(msg + "\nFix: leave persistence= out.")
+        self._lasts = True
         directory = self._directory(ExitStack())
         manifest = directory.load()
         begun = {} if manifest is None else manifest.backfill
@@ -420,7 +421,7 @@ class Application:
             begun = {"until": ends, "live": self._live(files, live_from), "outputs": outputs}
         outputs = begun.get("outputs", outputs)
         backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
-        limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False, has_end=True)
+        limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False)
         self._run(limits, backfill)
         from millpond.admin.change import end_backfill
         from millpond.admin.opened import Opened
@@ -439,10 +440,16 @@ class Application:
         from millpond.spark.run import Program, SparkRun
 
         with ExitStack() as stack:
-            directory = self._directory(stack, has_end=limits.has_end)
+            directory = self._directory(stack)
             hold = stack.enter_context(directory.held("running"))
             program = Program(
-                self.config, self.graph, self.codec, self.broker, self.topics, self.reports
+                self.config,
+                self.graph,
+                self.codec,
+                self.broker,
+                self.topics,
+                self.reports,
+                self._session,
             )
             self._running = SparkRun(program, directory, limits, hold, backfill)
             try:
@@ -454,33 +461,38 @@ class Application:
         from millpond import admin
 
         logger.warning("%s", str(error).partition("\nFix:")[0])
+        self._session()  # as the run wants it that comes next and shares it
         with admin.open(self) as state:
             logger.warning("%s", state.repair(lose_edits=False))
 
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
 
-    def _directory(self, stack: ExitStack, *, has_end: bool = True) -> StateDirectory:
+    def _directory(self, stack: ExitStack) -> StateDirectory:
         path = self.config.state_dir
         if self.config.persistence == "none":
             path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
-        files = partial(self._files, has_end=has_end)
-        return StateDirectory(path, self.config.consumer_group, files)
+        return StateDirectory(path, self.config.consumer_group, self._files)
 
-    def _files(self, *, has_end: bool = True) -> Files:
+    def _files(self) -> Files:
         """Return the files of a state directory that only Hadoop can reach."""
         from millpond.spark.hadoop import HadoopFiles
+
+        return HadoopFiles(self._session())
+
+    def _session(self, state_dir: str = "") -> Any:
+        """Return the session that all of this application shares."""
         from millpond.spark.session import open_session
 
         config = self.config
-        session = open_session(
+        return open_session(
             config.master,
             config.spark,
             config.spark_config,
             config.consumer_group,
-            has_end=has_end,
+            state_dir,
+            lasts=self._lasts,
         )
-        return HadoopFiles(session)
 
     def stop(self) -> None:
         """Stop the run behind the current batch. Can be called from any thread."""

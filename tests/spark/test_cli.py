@@ -95,17 +95,17 @@ def test_a_warm_start_uses_what_was_made(tmp_path, monkeypatch):
 
 
 SHOW_SHARED = """
-import millpond.spark.run as run
+import millpond.spark.session as session
 
-opened = run.open_session
+opened = session.open_session
 
 def told(*arguments, **named):
-    session = opened(*arguments, **named)
-    java = session.sparkContext._jvm.java.lang
+    made = opened(*arguments, **named)
+    java = made.sparkContext._jvm.java.lang
     beans = java.management.ManagementFactory
     options = beans.getRuntimeMXBean().getInputArguments().toString()
     print("shared classes:", "yes" if "SharedArchiveFile" in options else "no")
-    return session
+    return made
 
-run.open_session = told
+session.open_session = told
 """

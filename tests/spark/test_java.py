@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
 import subprocess
 import sys
 
@@ -14,18 +14,18 @@ from millpond.spark import archive, session
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("has_end", [True, False])
+@pytest.mark.parametrize("lasts", [True, False])
 @pytest.mark.parametrize("mine", ["", "-XX:+UseSerialGC", "-XX:+UseParallelGC", "-XX:+UseZGC"])
-def test_it_starts_with_ours_whatever_the_user_adds(tmp_path, monkeypatch, mine, has_end):
+def test_it_starts_with_ours_whatever_the_user_adds(tmp_path, monkeypatch, mine, lasts):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # an archive comes with a quieter log
-    options = session._java_options({"spark.driver.extraJavaOptions": mine}, has_end)
+    options = session._java_options({}, lasts=lasts).split() + mine.split()
 
-    command = [archive.find_java(), *shlex.split(options), "-XX:+PrintFlagsFinal", "-version"]
+    command = [archive.find_java(), *options, "-XX:+PrintFlagsFinal", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert "warning" not in (done.stderr + done.stdout.partition("[Global flags]")[0]).lower()
     for flag, value in {
-        "TieredStopAtLevel": 1 if has_end else 4,
+        "TieredStopAtLevel": 4 if lasts else 1,
         "ReservedCodeCacheSize": 240 * 2**20,
         "G1UseAdaptiveIHOP": "false",
         "MinHeapFreeRatio": 10,
@@ -34,8 +34,9 @@ def test_it_starts_with_ours_whatever_the_user_adds(tmp_path, monkeypatch, mine,
 
 
 def test_a_heap_of_another_size_has_regions_as_java_chooses():
-    assert "G1HeapRegionSize=4m" in session._java_options({}, True)
-    assert "G1HeapRegionSize" not in session._java_options({"spark.driver.memory": "16g"}, True)
+    larger = {"spark.driver.memory": "16g"}
+    assert "G1HeapRegionSize=4m" in session._java_options({}, lasts=True)
+    assert "G1HeapRegionSize" not in session._java_options(larger, lasts=True)
 
 
 TELLS = """
@@ -75,16 +76,20 @@ def numbers(app):
     [
         ("topic(app()).run()", True),
         ("topic(app('hdfs://127.0.0.1:1/state')).run()", True),
-        ("topic(app()).run(drain=True)", False),
-        ("topic(app()).backfill()", False),
         ("numbers(app()).run()", False),
     ],
 )
-def test_a_run_that_goes_on_has_both_compilers(tmp_path, run, has_both):
+def test_what_lasts_has_both_compilers(tmp_path, run, has_both):
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -Dmine=kept\n")
     done = subprocess.run(
-        [sys.executable, "-c", TELLS + run], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", TELLS + run],
+        cwd=tmp_path,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
     )
 
     assert ("TieredStopAtLevel=1" not in done.stdout) is has_both, done
     assert "G1UseAdaptiveIHOP, -XX:MinHeapFreeRatio=10, -XX:G1HeapRegionSize=4m" in done.stdout
+    assert re.search(r"G1HeapRegionSize.*-Dmine=kept", done.stdout)  # what comes last wins
     assert "broadcast 256k" in done.stdout

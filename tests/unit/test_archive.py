@@ -77,19 +77,19 @@ def _made(command, **_):
 
 def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):
     key = "spark.driver.extraJavaOptions"
-    mine = {key: "-Xmx9g"}
-    assert "SharedArchiveFile" not in session._java_options(mine, True)
+    mine = {"spark.driver.defaultJavaOptions": "-Xss9m"}
+    assert "SharedArchiveFile" not in session._java_options(mine, lasts=False)
 
     file = archive.archive_file()
     file.parent.mkdir(parents=True)
     file.write_text("")
 
-    options = session._java_options(mine, True)
+    options = session._java_options(mine, lasts=False)
     assert "-XX:ReservedCodeCacheSize=240m" in options  # one compiler alone would have 48
     assert f'-XX:SharedArchiveFile="{file}"' in options
-    assert options.endswith(" -Xmx9g")
+    assert options.endswith(" -Xss9m")
     making = {key: archive.options_to_make(file)}
-    assert "SharedArchiveFile" not in session._java_options(making, True)
+    assert "SharedArchiveFile" not in session._java_options(making, lasts=False)
 
 
 def test_a_java_that_may_not_know_an_option_is_not_given_it(java, monkeypatch):
@@ -97,9 +97,9 @@ def test_a_java_that_may_not_know_an_option_is_not_given_it(java, monkeypatch):
     monkeypatch.setattr(session.sys, "platform", "linux")
     for version, is_given in [("17.0.9", True), ("21", True), ("26-ea", False)]:
         (java / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
-        assert (option in session._java_options({}, True)) is is_given
+        assert (option in session._java_options({}, lasts=False)) is is_given
     (java / "release").unlink()
-    assert option not in session._java_options({}, True)
+    assert option not in session._java_options({}, lasts=False)
     (java / "release").write_text('JAVA_VERSION="17"')
     monkeypatch.setattr(session.sys, "platform", "darwin")
-    assert option not in session._java_options({}, True)
+    assert option not in session._java_options({}, lasts=False)

@@ -291,6 +291,10 @@ def _now_ms() -> int:
 
 _FORMATS = {"json": ("*.json", "*.jsonl"), "csv": ("*.csv",), "parquet": ("*.parquet",)}
 
+# About how many bytes a byte of a file becomes as records: JSON stays as it is, rows of CSV get the
+# names of their columns, Parquet is compressed.
+_SWELLING = {"json": 1, "csv": 4, "parquet": 10}
+
 
 @dataclass(frozen=True)
 class FileSource:
@@ -362,6 +366,16 @@ class FileReader:
     def known(self) -> Offsets:
         """Return the end as it was last seen; only one process may call `latest`."""
         return {"files": len(self._files())}
+
+    def fitting(self, start: int, end: int, most_bytes: int) -> int:
+        """Return the end of the files from `start` on that make so many bytes; at least one."""
+        room = most_bytes // _SWELLING[self.source.format]
+        for number, file in enumerate(self._files()[start:end], start):
+            # One that is gone fails where it is read, with its name.
+            room -= Path(file).stat().st_size if Path(file).exists() else 0
+            if room < 0 and number > start:
+                return number
+        return end
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number in range(start, end):

@@ -37,6 +37,9 @@ class HistoryReader:
     def known(self) -> Offsets:
         return self.files.known()
 
+    def fitting(self, start: int, end: int, most_bytes: int) -> int:
+        return self.files.fitting(start, end, most_bytes)
+
     def read_file(self, number: int) -> Iterator[pa.RecordBatch]:
         source: FileSource = self.files.source
         topic = self.topic

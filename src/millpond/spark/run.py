@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -46,7 +46,6 @@ from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
 from millpond.spark.scratch import Scratch
-from millpond.spark.session import open_session
 from millpond.spark.ship import check_functions, send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
 from millpond.state.codec import Codec
@@ -82,6 +81,8 @@ class Program:
     topics: dict[str, Topic]
     reports: deque[BatchReport]
     """Filled as batches are done."""
+    session: Callable[[str], SparkSession]
+    """Gives the session for a state directory; Spark is started when it is first called."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,6 @@ class Limits:
     drain: bool
     collect: bool
     metadata: bool
-    has_end: bool
 
 
 @dataclass
@@ -153,14 +153,7 @@ class SparkRun:
         self._check(self._directory.check(self._plan))
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
-            session = open_session(
-                config.master,
-                config.spark,
-                config.spark_config,
-                config.consumer_group,
-                self._directory.folder.path,
-                has_end=self._limits.has_end,
-            )
+            session = self._program.session(self._directory.folder.path)
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             self._payloads = self._payload_folder(session, stack)
             self._prepare(session)

@@ -105,7 +105,7 @@ def open_session(
     name: str,
     state_dir: str | Path = "",
     *,
-    has_end: bool = True,
+    lasts: bool = False,
 ) -> SparkSession:
     """Return the user's session, or one made here; a second run in one process shares it.
 
@@ -115,13 +115,13 @@ def open_session(
         config: The user's settings of Spark.
         name: The group's name, for people who look at Spark's page.
         state_dir: Where the group's state is, which decides how its files are written.
-        has_end: Whether the run ends by itself. One that goes on has time to get faster.
+        lasts: Whether what is started is to run for long, so that it has time to get faster.
     """
     if spark is not None:
         session = spark
     else:
-        options = _java_options(config, has_end)
-        session = _start(master or "local[*]", {**config, _JAVA_OPTIONS: options}, name)
+        options = {_JAVA_OPTIONS: _java_options(config, lasts=lasts)}
+        session = _start(master or "local[*]", {**config, **options}, name)
     if is_object_store(str(state_dir)):
         hadoop = session.sparkContext._jsc.hadoopConfiguration()
         for key, value in _OBJECT_STORE.items():
@@ -172,11 +172,13 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     return session
 
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Spark puts these in front of spark.driver.extraJavaOptions, which are the user's, wherever they
+# are set.
+_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 # Java's second compiler takes time from the cores at the start: the first output comes in 5.8 s
 # without it, and in 7.5 with it. Behind two minutes a record takes 97 ms with it, and 159 without
-# (docs/performance.md, Both compilers). So a run that goes on has both, one that ends has one.
+# (docs/performance.md, Both compilers). So what lasts has both, what soon ends has one.
 # Java gives one a fifth of the room that it gives two, which Spark's generated code had filled
 # before the thousandth batch: then nothing is compiled any more.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -197,17 +199,16 @@ _REGIONS = "-XX:G1HeapRegionSize=4m"
 _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 
-def _java_options(config: dict[str, str], has_end: bool) -> str:
-    """Return the options of the JVM: ours, which make it faster, and the user's, which win."""
-    given = config.get(_JAVA_OPTIONS, "")
-    archive = "" if "ArchiveClassesAtExit" in given else options_for_use()
+def _java_options(config: dict[str, str], *, lasts: bool) -> str:
+    """Return our options of the JVM, which make it faster; those of the user come behind them."""
+    makes = "ArchiveClassesAtExit" in config.get("spark.driver.extraJavaOptions", "")
     chosen = [
-        _ONE_COMPILER if has_end else "",
+        "" if lasts else _ONE_COMPILER,
         _STEADY_HEAP,
         "" if "spark.driver.memory" in config else _REGIONS,
         _ONE_STEP if _has_one_step() else "",
-        archive,
-        given,
+        "" if makes else options_for_use(),
+        config.get(_JAVA_OPTIONS, ""),
     ]
     return " ".join(filter(None, chosen))
 

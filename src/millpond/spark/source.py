@@ -13,6 +13,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._final = self._final or ends
             ends = {name: self._final.get(name, ends[name]) for name in ends}
         if isinstance(limit, ReadMaxRows):
-            ends = _limited(begin, ends, min(limit.max_rows, self._most_by_size(begin, ends)))
+            most = min(limit.max_rows, self._most_by_size(begin, ends))
+            ends = self._fitting(begin, _limited(begin, ends, most))
         last = start.get(CLOCK, {})
         self._hear_of(last.get("seq", 0))
         now = time.time_ns() // 1_000_000
@@ -169,6 +171,19 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end > begin[name].get(partition, 0)
         ]
         return max(1, _BATCH_BYTES // int(max([1, *sizes])))
+
+    def _fitting(self, begin: All, ends: All) -> All:
+        """Return ends with no more files than make a batch's bytes: each counts as one record."""
+        fitting = {name: dict(offsets) for name, offsets in ends.items()}
+        for name in filter(self._counts_files, ends):
+            reader = self._settings.readers[name]
+            for partition, end in ends[name].items():
+                low = begin[name].get(partition, 0)
+                fitting[name][partition] = reader.fitting(low, end, _BATCH_BYTES)
+        return fitting
+
+    def _counts_files(self, name: str) -> bool:
+        return hasattr(self._settings.readers.get(name), "fitting")
 
     def _with_new_sources(self, begin: All) -> All:
         return {**{name: self._initial(name) for name in self._names if name not in begin}, **begin}
@@ -202,7 +217,17 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         tick = self._keeper.from_offset(end.get(CLOCK, {}))
         clock = tick.clock.encode()
-        shares = list(_shared_out(ranges, self._settings.tasks))
+        tasks = self._settings.tasks
+        files = [place for place in ranges if self._counts_files(self._names[place[0]])]
+        records = [place for place in ranges if place not in files]
+        shares = [
+            [*some, *others]
+            for some, others in zip_longest(
+                _shared_out(records, tasks, _SMALL_BATCH),
+                _shared_out(files, tasks, 1),
+                fillvalue=(),
+            )
+        ]
         woken = [(WAKE, scope, g, 0) for scope, groups in tick.groups.items() for g in groups]
         if woken:
             shares = shares or [[]]
@@ -246,13 +271,16 @@ def _limited(begin: All, ends: All, most: int) -> All:
 
 
 def _shared_out(
-    ranges: list[tuple[int, str, int, int]], tasks: int
+    ranges: list[tuple[int, str, int, int]], tasks: int, least: int
 ) -> Iterator[list[tuple[int, str, int, int]]]:
-    """Yield the ranges of each task: equal shares, cut inside partitions where need be."""
+    """Yield the ranges of each task: equal shares, cut inside partitions where need be.
+
+    What is no more than `least` in all is for one task.
+    """
     total = sum(end - start for _, _, start, end in ranges)
     if total == 0:
         return
-    share = total if total <= _SMALL_BATCH else -(-total // tasks)
+    share = total if total <= least else -(-total // tasks)
     mine: list[tuple[int, str, int, int]] = []
     room = share
     for source, partition, start, end in ranges:

@@ -1,0 +1,54 @@
+"""What figures were measured on: the machine, the versions, the commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+import millpond
+from millpond.spark.archive import find_java, java_version
+
+__all__ = ["machine"]
+
+
+def machine() -> dict[str, str]:
+    java = find_java()
+    return {
+        "processor": processor(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "java": str(java_version(java) if java else None),
+        "spark": pyspark.__version__,
+        "millpond": f"{millpond.__version__} ({commit()})",
+    }
+
+
+def processor() -> str:
+    """Return what the system calls its processor."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def commit() -> str:
+    """Return the commit that is measured, or that it is not known."""
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--exclude=*",
+    ]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "commit not known"
