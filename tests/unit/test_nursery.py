@@ -151,20 +151,31 @@ def test_hashes_of_texts_are_those_of_every_worker_of_spark(python):
 
 
 def test_who_ends_the_one_that_asked_ends_the_process(python):
-    script, folder = python
+    asked, child = _sleeper(*python)
+    asked.send_signal(signal.SIGTERM)
+    assert asked.wait(10) == 1
+    _wait_until_gone(child)
+
+
+def test_who_is_told_to_end_when_its_process_is_gone_says_nothing(python):
+    asked, child = _sleeper(*python)
+    asked.send_signal(signal.SIGSTOP)  # so it does not see that
+    os.kill(child, signal.SIGKILL)
+    _wait_until_gone(child)
+    asked.send_signal(signal.SIGTERM)
+    asked.send_signal(signal.SIGCONT)
+    assert asked.communicate(timeout=10) == (b"", b"")
+    assert asked.returncode == 1
+
+
+def _sleeper(script, folder):
     asked = subprocess.Popen(
-        [script, "-m", "sleeper"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [script, "-m", "sleeper"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert asked.stdout is not None
     child = int(asked.stdout.readline())
     assert child != asked.pid
-    asked.send_signal(signal.SIGTERM)
-    assert asked.wait(10) == 1
-    for _ in range(100):
-        if not _is_alive(child):
-            return
-        time.sleep(0.05)
-    pytest.fail("the process has survived")
+    return asked, child
 
 
 def test_without_a_nursery_a_python_is_started(python, monkeypatch):
@@ -193,12 +204,7 @@ def test_a_nursery_ends_with_the_program_that_started_it():
         "os.kill(os.getpid(), 9)\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    born = int(run.stdout)
-    for _ in range(200):
-        if not _is_alive(born):
-            return
-        time.sleep(0.05)
-    pytest.fail("the nursery has survived")
+    _wait_until_gone(int(run.stdout))
 
 
 class _NoNursery:
@@ -209,6 +215,14 @@ class _NoNursery:
 
     def kill(self) -> None:
         pass
+
+
+def _wait_until_gone(pid: int) -> None:
+    for _ in range(200):
+        if not _is_alive(pid):
+            return
+        time.sleep(0.05)
+    pytest.fail("it has survived")
 
 
 def _is_alive(pid: int) -> bool:

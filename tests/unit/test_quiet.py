@@ -1,6 +1,7 @@
 """What the JVM and its workers write on standard error: noise goes, what matters stays whole."""
 
 import io
+import time
 
 from millpond.spark.session import _pass_on
 
@@ -45,6 +46,22 @@ def test_a_chain_of_errors_is_told_whole(capsys):
     assert passed_on(SERIOUS + "behind\n", capsys) == SERIOUS + "behind\n"
     assert passed_on(SERIOUS + DYING, capsys) == SERIOUS
     assert passed_on(DYING + SERIOUS, capsys) == SERIOUS
+
+
+def test_who_is_ended_while_he_writes_says_nothing(capsys):
+    assert passed_on("before\n" + SERIOUS[: SERIOUS.index("KeyError")], capsys) == "before\n"
+    assert passed_on(SERIOUS.partition("\n")[0] + "\n", capsys) == ""
+
+
+def test_a_traceback_that_comes_slowly_is_one(capsys):
+    def slowly():
+        for line in (SERIOUS + DYING).splitlines(keepends=True):
+            time.sleep(0.4 if line.startswith((" ", "KeyError", "pyspark")) else 0)
+            yield line.encode()
+
+    _pass_on(slowly())
+
+    assert capsys.readouterr().err == SERIOUS
 
 
 def test_noise_goes_and_the_rest_stays(capsys):

@@ -24,9 +24,24 @@ def main() -> None:
         if not child:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             os.execv(python, [python, *arguments])
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGTERM))
+        signal.signal(signal.SIGTERM, lambda *_: _end(child))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        sys.exit((connection.recv(1) or b"\x01")[0])
+        sys.exit(_exit_code(connection))
+
+
+def _end(child: int) -> None:
+    try:
+        os.kill(child, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it has ended by itself
+
+
+def _exit_code(connection: socket.socket) -> int:
+    """Wait until the process has ended; one that was killed does not say how."""
+    try:
+        return (connection.recv(1) or b"\x01")[0]
+    except OSError:
+        return 1
 
 
 def _is_of_spark(path: str) -> bool:

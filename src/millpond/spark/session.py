@@ -310,7 +310,7 @@ def _pass_on(pipe: Any) -> None:
     while True:
         try:
             # A traceback may have another one behind it; whether it has is known in a moment.
-            line = lines.get(timeout=_MOMENT if held else None)
+            line = lines.get(timeout=_MOMENT if held and not _is_open(held) else None)
         except queue.Empty:
             line = b""
         text = "" if line is None else line.decode("utf-8", "replace")
@@ -329,8 +329,12 @@ def _belongs(held: list[str], text: str) -> bool:
     """Tell whether a line belongs to the tracebacks held."""
     if text.startswith(_TRACEBACK):
         return _last(held).startswith(_CHAIN)
-    is_inside = held[-1].startswith((" ", _TRACEBACK))
-    return is_inside or not text.strip() or text.startswith(_CHAIN)
+    return _is_open(held) or not text.strip() or text.startswith(_CHAIN)
+
+
+def _is_open(held: list[str]) -> bool:
+    """Tell whether the line is still to come that says what the error was."""
+    return held[-1].startswith((" ", _TRACEBACK))
 
 
 def _last(held: list[str]) -> str:
@@ -338,5 +342,6 @@ def _last(held: list[str]) -> str:
 
 
 def _write(held: list[str]) -> None:
-    if not _DYING.match(_last(held)):
+    # Who was ended while he wrote was dying, too.
+    if not _is_open(held) and not _DYING.match(_last(held)):
         sys.stderr.write("".join(held))
