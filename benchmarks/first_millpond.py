@@ -1,5 +1,6 @@
 """The job of `first_pyspark.py` in Millpond: a running count per user, from a folder of JSON."""
 
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ app = mp.Application(
     state_dir=folder / "state",
     topics_dir=folder / "out",
     auto_offset_reset="earliest",
+    spark_config=json.loads(os.environ.get("SPARK_CONFIG", "{}")),
 )
 
 
