@@ -231,6 +231,6 @@ if __name__ == "__main__":
         "names": (names, 1_000_000),
         "latency": (latency, 120),
     }[what]
-    target, number = Path(place) / what, int(more[0]) if more else default
+    target, number = Path(place).absolute() / what, int(more[0]) if more else default
     shutil.rmtree(target, ignore_errors=True)
     run(target, number).keep(what, number)
