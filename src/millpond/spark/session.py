@@ -176,8 +176,8 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
 # are set.
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
-# Java's second compiler takes time from the cores at the start: the first output comes in 5.8 s
-# without it, and in 7.5 with it. Behind two minutes a record takes 97 ms with it, and 159 without
+# Java's second compiler takes time from the cores at the start: the first output comes in 6.8 s
+# without it, and in 9.0 with it. Behind two minutes a record takes 97 ms with it, and 166 without
 # (docs/performance.md, Both compilers). So what lasts has both, what soon ends has one.
 # Java gives one a fifth of the room that it gives two, which Spark's generated code had filled
 # before the thousandth batch: then nothing is compiled any more.
