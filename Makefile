@@ -67,11 +67,12 @@ bench-check: bench-setup ## Fail where a ratio is worse than its floor; two minu
 bench-time: bench-setup ## Measure windows and expiry
 	$(BIN)/python benchmarks/side_by_side.py
 
-bench-long: bench-setup ## Ten thousand batches in a row, ten million records that wait, many keys, many names; half an hour
+bench-long: bench-setup ## Ten thousand batches in a row, ten million records that wait, many keys, many names, latency; an hour
 	$(BIN)/python benchmarks/long.py batches build/long
 	$(BIN)/python benchmarks/long.py outage build/long
 	$(BIN)/python benchmarks/long.py memory build/long
 	$(BIN)/python benchmarks/long.py names build/long
+	$(BIN)/python benchmarks/long.py latency build/long
 
 bench-setup: setup java warm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
