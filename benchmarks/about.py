@@ -39,16 +39,14 @@ def processor() -> str:
 
 def commit() -> str:
     """Return the commit that is measured, or that it is not known."""
-    command = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--exclude=*",
-    ]
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        is_changed = git("status", "--porcelain", "--untracked-files=no", "../src", ".")
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if is_changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "commit not known"

@@ -41,9 +41,9 @@ def seconds_to_first_output(which: str, folder: Path, **variables: str) -> float
         "millpond": [str(Path(sys.executable).parent / "millpond"), "run", "first_millpond.py"],
         "pyspark": [sys.executable, "first_pyspark.py"],
     }[which]
-    environment = {**os.environ, "FOLDER": str(folder), **variables}
-    if which == "pyspark":
-        environment["PYSPARK_PYTHON"] = sys.executable
+    environment = {**os.environ, "FOLDER": str(folder)}
+    environment.pop("PYSPARK_PYTHON", None)  # or there is no nursery
+    environment |= {"PYSPARK_PYTHON": sys.executable} if which == "pyspark" else variables
     began = time.monotonic()
     process = subprocess.Popen(
         command,

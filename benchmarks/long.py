@@ -1,6 +1,6 @@
 """`make bench-long`: what a long time does to an application.
 
-Prints tables, and writes them to docs/benchmarks-long.json.
+Prints tables, and writes those of the numbers below to docs/benchmarks-long.json.
 
 python long.py batches FOLDER [10000]      so many small batches in a row: time, memory, files
 python long.py outage FOLDER [10000000]    so many records waiting at the start: memory
@@ -51,15 +51,17 @@ class Figures:
         console.print(*row, sep="\t")
         self._rows.append(row)
 
-    def keep(self, name: str, number: int) -> None:
-        """Print the table, and write it beside those of the other commands."""
+    def show(self, name: str | None) -> None:
+        """Print the table, and write it beside those of the other commands if it has a name."""
         table = Table(*self._columns)
         for row in self._rows:
             table.add_row(*row)
         console.print(table)
+        if name is None:
+            return
         all_of_it = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
         all_of_it[name] = {
-            "command": f"python benchmarks/long.py {name} FOLDER {number}",
+            "command": f"python benchmarks/long.py {name} FOLDER",
             "machine": machine(),
             "rows": [dict(zip(self._columns, row, strict=True)) for row in self._rows],
         }
@@ -233,4 +235,4 @@ if __name__ == "__main__":
     }[what]
     target, number = Path(place).absolute() / what, int(more[0]) if more else default
     shutil.rmtree(target, ignore_errors=True)
-    run(target, number).keep(what, number)
+    run(target, number).show(what if number == default else None)

@@ -253,6 +253,7 @@ def versions(python: str) -> dict[str, str]:
 def page(bench: Bench) -> str:
     """Return docs/benchmarks.md."""
     about = ", ".join(f"{name} {value}" for name, value in bench.facts["machine"].items())
+    minutes = f"{bench.facts['seconds'] / 60:.1f} minutes"
     lines = [
         "# Benchmarks",
         "",
@@ -260,7 +261,7 @@ def page(bench: Bench) -> str:
         "[benchmarks.json](benchmarks.json). Both sides of a ratio come from one run, in which the",
         "programs take turns. A figure is the median of",
         f"{bench.rounds} rounds, a ratio the median of the rounds' ratios, behind it the",
-        f"least and the largest of them. Measured in {bench.facts['seconds']} seconds on: {about}.",
+        f"least and the largest of them. Measured in {minutes} on: {about}.",
         "",
         "| what | Millpond | beside | it | ratio | goal |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -75,7 +75,8 @@ class Application:
         producer_extra_config: Settings of librdkafka for writing.
         commit_interval: The least time between two batches in seconds; one batch is one
             snapshot of state, outputs and offsets.
-        max_records_per_batch: The most records a batch reads. Default: 1,000,000.
+        max_records_per_batch: The most records a batch reads. Default: 1,000,000. Of large
+                records it reads fewer: about 512 MiB.
         on_error: What happens when a function fails on a record: "stop" the run, or write the
             record to the topic `<group>.dead-letters` and go on ("dead-letter").
         on_processing_error: A function of (error, context, logger); if it returns True the

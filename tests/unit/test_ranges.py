@@ -48,8 +48,8 @@ def topic(tmp_path, name, *segments):
     return LogReader(str(log.path), name)
 
 
-def files(tmp_path, sizes, format="json"):
-    folder = tmp_path / "files"
+def files(tmp_path, sizes, format="json", name="files"):
+    folder = tmp_path / name
     folder.mkdir()
     for number, size in enumerate(sizes):
         (folder / f"{number:05}.{format}").write_bytes(b"1" * size)
@@ -102,6 +102,23 @@ def test_files_in_the_place_of_a_topic_are_limited_too(tmp_path, monkeypatch):
     history = HistoryReader(files(tmp_path, [600] * 3), clicks)
 
     assert len(list(batches(reader_of(tmp_path, tasks=1, clicks=history)))) == 3
+
+
+def test_folders_and_topics_share_the_bytes_of_a_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "_BATCH_BYTES", 300_000)
+    reader = reader_of(
+        tmp_path,
+        tasks=1,
+        a=topic(tmp_path, "a", (100, 10)),
+        b=files(tmp_path, [40_000] * 4),
+        c=files(tmp_path, [90_000] * 3, name="others"),
+    )
+
+    first, second, *rest = batches(reader)
+
+    assert first == [[(0, 0, 100), (1, 0, 2), (2, 0, 1)]]
+    assert second == [[(1, 2, 4), (2, 1, 2)]]  # the topic has no more, so each has half
+    assert rest == [[[(2, 2, 3)]]]
 
 
 def test_files_are_counted_by_max_records_per_batch(tmp_path):

@@ -10,6 +10,7 @@ import json
 import pickle
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -371,8 +372,8 @@ class FileReader:
         """Return the end of the files from `start` on that make so many bytes; at least one."""
         room = most_bytes // _SWELLING[self.source.format]
         for number, file in enumerate(self._files()[start:end], start):
-            # One that is gone fails where it is read, with its name.
-            room -= Path(file).stat().st_size if Path(file).exists() else 0
+            with suppress(FileNotFoundError):  # it fails where it is read, with its name
+                room -= Path(file).stat().st_size
             if room < 0 and number > start:
                 return number
         return end

@@ -342,6 +342,6 @@ def _last(held: list[str]) -> str:
 
 
 def _write(held: list[str]) -> None:
-    # Who was ended while he wrote was dying, too.
+    # One without its last line is of a process that was killed while it wrote.
     if not _is_open(held) and not _DYING.match(_last(held)):
         sys.stderr.write("".join(held))

@@ -140,8 +140,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._final = self._final or ends
             ends = {name: self._final.get(name, ends[name]) for name in ends}
         if isinstance(limit, ReadMaxRows):
-            most = min(limit.max_rows, self._most_by_size(begin, ends))
-            ends = self._fitting(begin, _limited(begin, ends, most))
+            ends = self._within(begin, ends, limit.max_rows)
         last = start.get(CLOCK, {})
         self._hear_of(last.get("seq", 0))
         now = time.time_ns() // 1_000_000
@@ -161,8 +160,25 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._keeper.seq != seq:
                 self._keeper.load(None, seq)
 
-    def _most_by_size(self, begin: All, ends: All) -> int:
-        """Return how many records of the largest kind that waits make a batch's bytes."""
+    def _within(self, begin: All, ends: All, most: int) -> All:
+        """Return ends of at most so many records, and of no more than make a batch's bytes.
+
+        A file counts as one record. Each folder has its share of the bytes, and so have all topics.
+        """
+        moved = _moved(begin, ends)
+        folders = list(filter(self._counts_files, moved))
+        share = _BATCH_BYTES // max(1, len(folders) + (len(moved) > len(folders)))
+        limited = _limited(begin, ends, min(most, self._most_by_size(begin, ends, share)))
+        within = {name: dict(offsets) for name, offsets in limited.items()}
+        for name in folders:
+            reader = self._settings.readers[name]
+            for partition, end in limited[name].items():
+                low = begin[name].get(partition, 0)
+                within[name][partition] = reader.fitting(low, end, share)
+        return within
+
+    def _most_by_size(self, begin: All, ends: All, most: int) -> int:
+        """Return how many records of the largest kind that waits make so many bytes."""
         sizes = [
             self._settings.readers[name].record_bytes(partition, begin[name].get(partition, 0))
             for name, offsets in ends.items()
@@ -170,17 +186,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, end in offsets.items()
             if end > begin[name].get(partition, 0)
         ]
-        return max(1, _BATCH_BYTES // int(max([1, *sizes])))
-
-    def _fitting(self, begin: All, ends: All) -> All:
-        """Return ends with no more files than make a batch's bytes: each counts as one record."""
-        fitting = {name: dict(offsets) for name, offsets in ends.items()}
-        for name in filter(self._counts_files, ends):
-            reader = self._settings.readers[name]
-            for partition, end in ends[name].items():
-                low = begin[name].get(partition, 0)
-                fitting[name][partition] = reader.fitting(low, end, _BATCH_BYTES)
-        return fitting
+        return max(1, most // int(max([1, *sizes])))
 
     def _counts_files(self, name: str) -> bool:
         return hasattr(self._settings.readers.get(name), "fitting")
