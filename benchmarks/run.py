@@ -311,7 +311,7 @@ def main() -> None:
             if is_check:
                 bench.throughput(ours, spark, {10_000: (1_200_000, 150_000, 150_000)})
                 bench.chain(ours, spark, 1_000_000, 200_000)
-                bench.growth(ours, [10_000, 1_000_000], 30)
+                bench.growth(ours, [10_000, 1_000_000], 20)
             else:
                 bench.throughput(
                     ours,
