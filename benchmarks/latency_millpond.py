@@ -6,16 +6,17 @@ The second word says which of Java's compilers it has.
 import sys
 from pathlib import Path
 
+from first import ONE_COMPILER
+
 import millpond as mp
 
 folder, compilers = Path(sys.argv[1]), sys.argv[2]
-one = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
 app = mp.Application(
     consumer_group="latency",
     state_dir=folder / "state",
     topics_dir=folder / "topics",
     auto_offset_reset="earliest",
-    spark_config=one if compilers == "one" else None,
+    spark_config={"spark.driver.extraJavaOptions": ONE_COMPILER} if compilers == "one" else None,
     loglevel=None,
 )
 
