@@ -61,7 +61,7 @@ class Run:
             for i in range(RECORDS):
                 value = b'{"id":%d,"amount":%d}' % (i, numbers.randrange(100))
                 key = f"k{numbers.randrange(KEYS)}"
-                producer.produce(topic, key, value, timestamp=BASE + STEP_MS * i)
+                producer.produce(topic, value, key, timestamp=BASE + STEP_MS * i)
 
     # --- running it -------------------------------------------------------------------------
 

@@ -28,9 +28,9 @@ def test_records_come_back_as_they_were_written(app):
     topic = app.topic(new_name(), key_deserializer="str", key_serializer="str")
 
     with app.get_producer() as producer:
-        producer.produce(topic, "ann", {"n": 1}, timestamp=NOW, headers={"trace": "7"})
-        producer.produce(topic, "ann", None, timestamp=NOW + 1)
-        producer.produce(topic.name, b"ann", b'{"n": 3}', timestamp=NOW + 2)
+        producer.produce(topic, {"n": 1}, "ann", timestamp=NOW, headers={"trace": "7"})
+        producer.produce(topic, None, "ann", timestamp=NOW + 1)
+        producer.produce(topic.name, b'{"n": 3}', b"ann", timestamp=NOW + 2)
 
     with app.get_consumer() as consumer:
         records = list(consumer.read(topic))
@@ -86,8 +86,8 @@ def test_a_key_goes_to_one_partition_and_a_partition_may_be_chosen(app):
     topic = app.topic(new_name(), config=mp.TopicConfig(num_partitions=4))
     with app.get_producer() as producer:
         for number in range(12):
-            producer.produce(topic, f"k{number % 3}", number)
-        producer.produce(topic, "k0", 99, partition=3)
+            producer.produce(topic, number, f"k{number % 3}")
+        producer.produce(topic, 99, "k0", partition=3)
 
     with app.get_consumer() as consumer:
         records = list(consumer.read(topic))

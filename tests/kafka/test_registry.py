@@ -664,7 +664,7 @@ def test_spark_workers_read_and_write_with_a_registry(registry, topic, spark, tm
     )
     with app.get_producer() as producer:
         for user, count in (("ann", 2), ("bob", 5), ("ann", 3)):
-            producer.produce(clicks, user, {"user": user, "count": count})
+            producer.produce(clicks, {"user": user, "count": count}, user)
 
     def add(click, state):
         total = state.get("total", 0) + click["count"]

@@ -44,7 +44,7 @@ def write(app, topic, *rows):
     """Write rows of (key, n)."""
     with app.get_producer() as producer:
         for i, (key, n) in enumerate(rows):
-            producer.produce(topic, key, {"n": n}, timestamp=NOW + i, headers={"row": str(i)})
+            producer.produce(topic, {"n": n}, key, timestamp=NOW + i, headers={"row": str(i)})
 
 
 def read(app, topic):
@@ -95,7 +95,7 @@ def test_state_stays_by_key_when_partitions_are_added_and_topics_differ(make_app
         with app.get_producer() as producer:
             for topic in topics:
                 for name in names:
-                    producer.produce(topic, name, {"who": name, "n": n})
+                    producer.produce(topic, {"who": name, "n": n}, name)
 
     def places():
         return {(r.topic, r.key): r.partition for topic in topics for r in read(app, topic)}
@@ -125,9 +125,9 @@ def test_what_cannot_be_decoded_stops_the_run_or_is_put_aside(make_app):
     clicks, totals = app.topic(new_name("clicks")), app.topic(new_name("totals"))
     app.dataframe(clicks).apply(total, stateful=True).to_topic(totals)
     with app.get_producer() as producer:
-        producer.produce(clicks, "a", {"n": 1})
-        producer.produce(clicks.name, b"a", b"{not json")
-        producer.produce(clicks, "a", {"n": 2})
+        producer.produce(clicks, {"n": 1}, "a")
+        producer.produce(clicks.name, b"{not json", b"a")
+        producer.produce(clicks, {"n": 2}, "a")
 
     with pytest.raises(StepError, match=f"{clicks.name}.*partition 0, offset 1(.|\n)*Fix:"):
         app.run(drain=True)

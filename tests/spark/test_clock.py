@@ -25,7 +25,7 @@ A_SECOND, AT_ONCE = timedelta(seconds=1), timedelta(milliseconds=1)
 def produce(app, topic, records):
     with app.get_producer() as producer:
         for key, value, timestamp in records:
-            producer.produce(topic, key, value, timestamp)
+            producer.produce(topic, value, key, timestamp=timestamp)
 
 
 def local_of(app):

@@ -41,7 +41,7 @@ def count(value, state):
 def produce(app, topic, records):
     with app.get_producer() as producer:
         for key, value in records:
-            producer.produce(topic, key, value)
+            producer.produce(topic, value, key)
 
 
 def test_running_sum_of_0_to_100_is_5050(make_app):

@@ -108,7 +108,7 @@ def test_spark_gives_what_the_local_engine_gives(make_app, name, cut, partitions
     local = run_local(sdf, RECORDS, **options)
     with app.get_producer() as producer:
         for key, value, timestamp in RECORDS:
-            producer.produce(clicks, key, value, timestamp)
+            producer.produce(clicks, value, key, timestamp=timestamp)
 
     values = app.run(drain=True)
 

@@ -108,8 +108,8 @@ def test_several_topics_and_partitions_in_and_out(make_app):
     out = app.topic("out", config=mp.TopicConfig(num_partitions=2))
     with app.get_producer() as producer:
         for i in range(60):
-            producer.produce(one, f"k{i % 7}", {"n": 1, "user": f"k{i % 7}"})
-            producer.produce(two, f"k{i % 7}", {"n": 1, "user": f"k{i % 7}"})
+            producer.produce(one, {"n": 1, "user": f"k{i % 7}"}, f"k{i % 7}")
+            producer.produce(two, {"n": 1, "user": f"k{i % 7}"}, f"k{i % 7}")
     sdf = app.dataframe(one).concat(app.dataframe(two)).group_by("user")
     sdf.apply(total, stateful=True).to_topic(out)
 

@@ -28,7 +28,7 @@ YEAR_2099 = 4_070_908_800_000
 def produce(app, topic, records):
     with app.get_producer() as producer:
         for key, value, timestamp in records:
-            producer.produce(topic, key, value, timestamp)
+            producer.produce(topic, value, key, timestamp=timestamp)
 
 
 def facts(records):

@@ -44,21 +44,21 @@ class Producer:
     def produce(
         self,
         topic: str | Topic,
-        key: Any = None,
         value: Any = None,
-        timestamp: int | None = None,
+        key: Any = None,
         headers: Any = None,
         partition: int | None = None,
+        timestamp: int | None = None,
     ) -> None:
         """Write a record.
 
         Args:
             topic: The topic or its name; it is created where it is missing.
-            key: Bytes, text, or what the topic's key serializer takes.
             value: Bytes, or what the topic's value serializer takes.
-            timestamp: Milliseconds. Default: now.
+            key: Bytes, text, or what the topic's key serializer takes.
             headers: (name, bytes) pairs or a dict.
             partition: Default: chosen by the key.
+            timestamp: Milliseconds. Default: now.
         """
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic

@@ -1,7 +1,10 @@
+import inspect
+
 import pyarrow as pa
 import pytest
 
 from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_partition
+from millpond.connectors.kafka.clients import KafkaProducer
 from millpond.connectors.log import Log
 from millpond.connectors.topic import TopicConfig, make_topic
 from millpond.errors import ConfigError, TopicError
@@ -15,13 +18,29 @@ def log(tmp_path):
 
 def test_what_a_producer_wrote_a_consumer_reads(log):
     with Producer(log) as producer:
-        producer.produce("clicks", "ann", b"1", timestamp=5, headers={"a": "b"})
-        producer.produce("clicks", b"bob", None)
+        producer.produce("clicks", b"1", "ann", timestamp=5, headers={"a": "b"})
+        producer.produce("clicks", None, b"bob")
 
     first, second = Consumer(log).read("clicks")
 
     assert first == (b"ann", b"1", 5, [("a", b"b")], "clicks", 0, 0)
     assert (second.key, second.value, second.offset) == (b"bob", None, 1)
+
+
+def test_arguments_by_position_have_the_order_of_quix_streams(log):
+    log.create("clicks", 3)
+    with Producer(log) as producer:
+        producer.produce("clicks", b"1", b"ann", [("a", b"b")], 2, 5)
+
+    (record,) = Consumer(log).read("clicks")
+
+    assert record == (b"ann", b"1", 5, [("a", b"b")], "clicks", 2, 0)
+
+
+def test_the_producer_of_kafka_takes_the_same_arguments():
+    ours, theirs = (inspect.signature(kind.produce) for kind in (Producer, KafkaProducer))
+
+    assert list(ours.parameters) == list(theirs.parameters)
 
 
 def test_nothing_is_seen_before_flush(log):
@@ -49,8 +68,8 @@ def test_a_producer_uses_the_serializers_of_the_topic(log):
     topic = make_topic("clicks", key_serializer="int", key_deserializer="int")
     topics = {"clicks": topic}
     with Producer(log, topics) as producer:
-        producer.produce("clicks", 5, {"a": 1})
-        producer.produce(topic, 6, "text")
+        producer.produce("clicks", {"a": 1}, 5)
+        producer.produce(topic, "text", 6)
 
     assert [(r.key, r.value) for r in Consumer(log, topics).read(topic)] == [
         (5, {"a": 1}),
@@ -70,7 +89,7 @@ def test_records_of_a_key_go_to_one_partition_and_stay_in_order(log):
     topic = make_topic("clicks", config=TopicConfig(num_partitions=4))
     with Producer(log, {"clicks": topic}) as producer:
         for i in range(100):
-            producer.produce("clicks", f"key-{i % 10}", i)
+            producer.produce("clicks", i, f"key-{i % 10}")
 
     places, order = {}, {}
     for record in Consumer(log, {"clicks": topic}).read("clicks"):

@@ -40,11 +40,11 @@ class KafkaProducer:
     def produce(
         self,
         topic: str | Topic,
-        key: Any = None,
         value: Any = None,
-        timestamp: int | None = None,
+        key: Any = None,
         headers: Any = None,
         partition: int | None = None,
+        timestamp: int | None = None,
     ) -> None:
         """Write a record; see `millpond.connectors.clients.Producer`."""
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
