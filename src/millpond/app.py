@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millpond import guard
 from millpond.callsite import here
 from millpond.config import Config
 from millpond.connectors.connection import ConnectionConfig
@@ -348,6 +349,7 @@ class Application:
             metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
                 `_partition` and `_offset`.
         """
+        guard.stop_at(self, "run()")
         from millpond.spark.run import Limits
 
         if timeout < 0 or count < 0:
@@ -390,6 +392,7 @@ class Application:
                 "earliest" or "latest".
             outputs: Whether what comes out is written; otherwise only state is made.
         """
+        guard.stop_at(self, "backfill()")
         from millpond.spark.run import Backfill, Limits
 
         if live_from not in ("earliest", "latest"):
@@ -509,6 +512,8 @@ class Application:
         Raises:
             GroupInUseError: while an application of the group is running.
         """
+        if guard.is_left_out("clear_state()"):
+            return
         foreign = [s for s in self.graph.sources.values() if isinstance(s, SparkSource)]
         if foreign and not reset_offsets:
             msg = (
@@ -549,6 +554,8 @@ class Application:
 
     def get_producer(self) -> Any:
         """Return a producer: a context manager with `produce` and `flush`."""
+        if guard.is_left_out("get_producer()"):
+            return guard.NoProducer()
         return self.broker.producer()
 
     def get_consumer(self) -> Any:

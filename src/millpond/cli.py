@@ -42,7 +42,9 @@ command.add_typer(topics, name="topics")
 command.add_typer(state, name="state")
 
 _out = Console()
-AppFile = Annotated[str, typer.Argument(help="APP.py or APP.py:name", show_default=False)]
+AppFile = Annotated[
+    str, typer.Argument(help="APP.py, APP.py:name or pkg.mod:name", show_default=False)
+]
 Folder = Annotated[Path, typer.Option("--topics-dir", help="The folder of the embedded log.")]
 Address = Annotated[str | None, typer.Option("--broker", help="host:port of a Kafka broker.")]
 Setting = Annotated[
@@ -63,7 +65,7 @@ def run(
     """Run an application."""
     if sys.stderr.isatty() and not is_warm():
         typer.echo("Once: `millpond warmup` makes Spark start in less time.", err=True)
-    load_application(app).run(timeout=timeout, count=count, drain=drain, collect=False)
+    load_application(app, "run").run(timeout=timeout, count=count, drain=drain, collect=False)
 
 
 @command.command()
@@ -86,7 +88,7 @@ def backfill(
     outputs: Annotated[bool, typer.Option("--outputs", help="Also write what comes out.")] = False,
 ) -> None:
     """Process history before the first run; the next run goes on at the next offset."""
-    program = load_application(app)
+    program = load_application(app, "backfill")
     named = _pairs(files)
     sources = {
         topic: FileSource(path, format, key=key, timestamp=timestamp, name=f"{topic}-history")

@@ -19,7 +19,7 @@ from millpond import admin
 from millpond.admin.items import ChangedValue, StateItem
 from millpond.admin.opened import groups_in
 from millpond.errors import ConfigError, DamagedStateError, shown
-from millpond.loading import load_application
+from millpond.loading import is_program, load_application
 from millpond.record import Record
 
 __all__ = ["state"]
@@ -35,7 +35,9 @@ _out = Console()
 # Columns that show values as JSON has them: "8" is a text, 8 a number.
 _VALUES = ("value", "before", "after")
 
-Target = Annotated[str, typer.Argument(help="APP.py, APP.py:name, or a state directory.")]
+Target = Annotated[
+    str, typer.Argument(help="APP.py, APP.py:name, pkg.mod:name, or a state directory.")
+]
 Group = Annotated[str | None, typer.Option("--group", help="The consumer group.")]
 Store = Annotated[str | None, typer.Option("--store", help="A store, a key scope, or both: a/b.")]
 At = Annotated[str | None, typer.Option("--at", help="A batch, 10:05, or 2026-11-15T10:05.")]
@@ -49,8 +51,7 @@ Config = Annotated[
 
 def _open(target: str, group: str | None, config: list[str] | None) -> admin.Admin:
     settings = dict(_pair(text) for text in config or [])
-    file = target.partition(":")[0]
-    if file.endswith(".py"):
+    if is_program(target):
         app = load_application(target)
         opened = admin.open(app, group, spark_config=settings or None, plain=True)
     else:
@@ -80,7 +81,7 @@ def list_groups(
 ) -> None:
     """List groups with their stores, keys, bytes, batches and watermark."""
     names = [group]
-    if group is None and not target.partition(":")[0].endswith(".py"):
+    if group is None and not is_program(target):
         names = list(groups_in(target, lambda: _open(target, "any", config)._opened.files()))
         if not names:
             typer.echo(f"No groups in {target}.", err=as_json)

@@ -109,3 +109,68 @@ def told(*arguments, **named):
 
 session.open_session = told
 """
+
+
+PACKAGE = {
+    "shop/__init__.py": "",
+    "shop/names.py": "from shop.parts.sizes import large\ndef size(v):\n    return large(v)\n",
+    "shop/parts/__init__.py": "from .. import names\n",
+    "shop/parts/sizes.py": "LIMIT = 2\ndef large(value):\n    return value['n'] >= LIMIT\n",
+    "shop/apps/__init__.py": "",
+    "shop/apps/json.py": """
+import json
+from ..names import size
+from shop.parts import sizes
+"""
+    + PROGRAM
+    + """
+def show(value):
+    return json.dumps([value["n"], size(value), sizes.LIMIT])
+
+def make_app():
+    shown = app.dataframe(app.topic("numbers")).apply(show)
+    shown.to_topic(app.topic("shown"))
+    return app
+
+if __name__ != "shop.apps.json":
+    make_app()
+app.run(timeout=0.1)
+raise Exception("after the run")
+""",
+}
+
+
+def test_functions_of_a_package_run_in_workers(tmp_path):
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    millpond(tmp_path, "topics", "write", "numbers", text='{"n": 1}\n{"n": 3}\n')
+    ran = millpond(tmp_path, "run", "shop.apps.json:make_app", "--drain")
+    millpond(elsewhere, "topics", "write", "in", text='{"n": 1}\n')
+    of_file = millpond(elsewhere, "run", "../shop/apps/json.py", "--drain")
+    state = millpond(tmp_path, "state", "ls", "shop.apps.json:make_app()", "--json")
+
+    assert ran.returncode == 0, ran.stderr
+    assert of_file.returncode == 0, of_file.stderr
+    shown = millpond(tmp_path, "topics", "read", "shown").stdout.splitlines()
+    assert [json.loads(json.loads(line)["value"]) for line in shown] == [
+        [1, False, 2],
+        [3, True, 2],
+    ]
+    assert len(millpond(elsewhere, "topics", "read", "out").stdout.splitlines()) == 1
+    assert json.loads(state.stdout)["group"] == "cli"
+
+
+def test_a_file_that_runs_itself_is_run_once_by_the_command(tmp_path):
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "json.py").write_text(PROGRAM + "app.run(drain=True)\n")
+    millpond(tmp_path, "topics", "write", "in", text='{"user": "a"}\n')
+
+    ran = millpond(tmp_path, "run", "programs/json.py", "--drain")
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("Traceback") == 0
+    assert len(millpond(tmp_path, "topics", "read", "out").stdout.splitlines()) == 1

@@ -19,6 +19,7 @@ from pyspark import cloudpickle as spark_cloudpickle
 from pyspark.sql import SparkSession
 
 from millpond.errors import ConfigError
+from millpond.modules import module_of
 from millpond.spark.scratch import Scratch
 from millpond.steps.kinds import Step
 
@@ -60,8 +61,8 @@ def _can_be_sent(step: Step) -> bool:
 
 
 def send_users_modules(program_files: Iterable[str]) -> None:
-    """Let functions of modules that lie beside the program be pickled by value."""
-    folders = {Path(file).resolve().parent for file in program_files if Path(file).exists()}
+    """Let functions of modules that lie beside the program, or its package, be pickled by value."""
+    folders = {module_of(Path(file).resolve())[0] for file in program_files if Path(file).exists()}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if not file or module.__name__ in ("__main__", "millpond"):
