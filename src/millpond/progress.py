@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from millpond.runtime.gather import BatchReport
+from millpond.runtime.held import QUIET_MS, HeldBack, log_held, silence
 
 __all__ = ["Meter"]
 
@@ -20,6 +22,9 @@ _LOG_EVERY = 10.0
 
 # Seconds over which records are counted for their rate, unless a batch takes longer than half.
 _WINDOW = 10.0
+
+# Seconds between two log lines about a source that goes on holding the others back.
+_REMIND_EVERY = 600.0
 
 logger = logging.getLogger("millpond")
 
@@ -41,6 +46,10 @@ class Meter:
         self._lag: int | None = None
         self._since = self._logged = time.monotonic()
         self._phase = "starting Spark"
+        self.held_back: Callable[[int], list[HeldBack]] = lambda now: []
+        """Gives the sources that hold a watermark back, at a time of the wall clock."""
+        self._holding: dict[tuple[str, ...], tuple[float, float | None]] = {}
+        """Since when each is seen to do so, and when that was last logged."""
 
     def __enter__(self) -> Meter:
         if self._console.is_terminal:
@@ -58,6 +67,7 @@ class Meter:
             self._live.stop()
         else:
             logger.info("%s", self._text().plain)
+        self._log_held(at_end=True)
 
     def started(self) -> None:
         """Say that records can flow."""
@@ -89,6 +99,7 @@ class Meter:
     def lag(self, records: int | None) -> None:
         """Note how many records wait."""
         self._lag = records
+        self._log_held()
         self.refresh()
 
     def stopping(self) -> None:
@@ -102,6 +113,18 @@ class Meter:
         elif time.monotonic() - self._logged > _LOG_EVERY:
             self._logged = time.monotonic()
             logger.info("%s", self._text().plain)
+
+    def _log_held(self, *, at_end: bool = False) -> None:
+        """Say once, and then rarely, that windows wait for a source that others have passed."""
+        now, seen = time.monotonic(), self._holding
+        held = self.held_back(time.time_ns() // 1_000_000)
+        holding = {(one.source, *one.steps): one for one in held if one.ahead is not None}
+        self._holding = {place: seen.get(place, (now, None)) for place in holding}
+        for place, (since, logged) in self._holding.items():
+            is_new = logged is None and (at_end or now - since >= QUIET_MS / 1000)
+            if is_new or (logged is not None and now - logged >= _REMIND_EVERY):
+                self._holding[place] = since, now
+                log_held([holding[place]])
 
     def show(self, value: Any, pretty: bool) -> None:
         """Print a value above the live line."""
@@ -152,11 +175,22 @@ class Meter:
             parts = [("waiting for records" if lag == 0 else "first batch", "")]
         if lag is not None:
             parts.append(("lag ", f"{lag:,}"))
+        parts += self._waits()
         if self._late:
             parts.append((f"{self._late:,}", " late"))
         if self._dead:
             parts.append(_counted(self._dead, "dead letter"))
         return parts
+
+    def _waits(self) -> list[tuple[str, str]]:
+        """Return for which quiet sources the watermark waits."""
+        now = time.time_ns() // 1_000_000
+        held = [h for h in self.held_back(now) if h.since is None or now - h.since >= QUIET_MS]
+        return [("watermark waits for ", f"{h.source} ({_came(h, now)})") for h in held]
+
+
+def _came(held: HeldBack, now: int) -> str:
+    return "no record yet" if held.since is None else f"none for {silence(now - held.since)}"
 
 
 def _counted(number: int, what: str, more: str = "") -> tuple[str, str]:

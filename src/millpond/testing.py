@@ -34,6 +34,7 @@ from millpond.runtime.clock import Tick, Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.fields import plain_key
 from millpond.runtime.gather import BatchReport, gather, log_late
+from millpond.runtime.held import log_held
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, run_source
 from millpond.runtime.stage import Settings, StageRunner
@@ -216,6 +217,7 @@ class LocalEngine:
                     self._process({}, crash=False)
             is_done = not is_due and mark is None
             if mark is END or (is_done and (size is None or isinstance(batches, int))):
+                log_held(self._keeper.held_back(self._clock()))
                 return Run(self)
 
     def _is_due(self, batch: dict[str, list[Any]], *, must: bool) -> bool:
@@ -296,7 +298,8 @@ class LocalEngine:
             self._positions[name] += len(items)
             self._offsets[name] += len(items)
         log_late(gathered.report, self.plan)
-        self._keeper.observe(gathered.report, tick.clock.now)
+        marks = self._keeper.to_offset(tick)["marks"]
+        self._keeper.observe(gathered.report, tick.clock.now, marks)
         self._last, self._tick = self._keeper.to_offset(tick), None
         self.reports.append(gathered.report)
         self._batch_id += 1

@@ -193,6 +193,23 @@ def test_a_topic_that_is_quiet_is_left_out_where_it_has_idle_after(make_app):
     assert values == local.run() == [("hasty", 0, 1), ("hasty", 10_000, 1)]
 
 
+def test_a_run_says_for_which_topic_its_windows_wait(make_app, caplog):
+    app = make_app()
+    _, (fast, slow) = fast_and_slow(app)
+    windows(fast.concat(slow), "both")
+    produce(app, "fast", [("a", 1, 5_000), ("a", 2, 30_000)])
+
+    assert app.run(drain=True) == []
+
+    local, _ = local_of(app)
+    local.feed([("a", 1, 5_000), ("a", 2, 30_000)], "fast")
+    local.run()
+    [held] = app.reports[-1].held_back
+    assert local.reports[-1].held_back == [held]
+    assert (held.source, held.since, held.watermark, held.ahead) == ("slow", None, None, 30_000)
+    assert [m for m in caplog.messages if m == str(held)] == [str(held)] * 2  # the local one, too
+
+
 # --- the clock file -------------------------------------------------------------------------
 
 

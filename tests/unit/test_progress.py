@@ -9,6 +9,7 @@ import pytest
 
 from millpond.progress import Meter
 from millpond.runtime.gather import BatchReport
+from millpond.runtime.held import HeldBack
 
 
 class Clock:
@@ -135,3 +136,40 @@ def test_one_thread_tells_of_batches_while_another_looks():
         ended.set()
         for one in looking:
             one.result()
+
+
+def held_back(source="b", since=None, ahead=5):
+    return HeldBack(source, since, None, ahead, ("window 'w' (shop.py:3)",), "app.topic('b').")
+
+
+def test_the_line_names_the_source_that_the_watermark_waits_for(clock):
+    now = time.time_ns() // 1_000_000
+    with Meter("shop", {}) as meter:
+        meter.started()
+        meter.batch(batch(0, 1, 1.0, 1))
+        meter.held_back = lambda now: [held_back()]
+        assert clock.said(meter).endswith("· watermark waits for b (no record yet)")
+        meter.held_back = lambda _: [held_back(since=now - 200_000)]
+        assert clock.said(meter).endswith("· watermark waits for b (none for 3 min)")
+        meter.held_back = lambda _: [held_back(since=now - 1_000)]  # it is slow, and not quiet
+        assert "watermark" not in clock.said(meter)
+        meter.held_back = lambda _: []
+        assert "watermark" not in clock.said(meter)
+
+
+def test_a_source_that_holds_others_back_is_logged_once_and_then_rarely(clock, caplog):
+    def warnings():
+        return sum("nothing has come from 'b' yet" in message for message in caplog.messages)
+
+    with Meter("shop", {}) as meter:
+        meter.held_back = lambda now: [held_back(), held_back("c", ahead=None)]
+        for seconds, logged in ((0, 0), (9, 0), (1, 1), (300, 1), (299, 1), (1, 2), (300, 2)):
+            clock.now += seconds
+            meter.lag(0)
+            assert warnings() == logged
+        meter.held_back = lambda now: []
+        meter.lag(0)
+        meter.held_back = lambda now: [held_back()]
+        meter.lag(0)
+        assert warnings() == 2
+    assert warnings() == 3  # what is still held back at the end of a run is said there

@@ -38,11 +38,22 @@ def explain(plan: Plan) -> str:
                 lines.append(f"{'':<13}   {state}")
             else:
                 lines.append(_line(*head, f"{text}   {state}" if state else text, step))
+            if step.is_stateful and step.uses_clock:
+                lines.append(f"{'':<13}   {_clock(step, plan)}")
     return "\n".join(lines) + "\n"
 
 
 def _state(step: Step, stage: Stage) -> str:
     return f"state {stage.scope}/{step.store}" if step.is_stateful else ""
+
+
+def _clock(step: Step, plan: Plan) -> str:
+    """Return whose time a step goes by, and who can hold it back for as long as it is quiet."""
+    points = [plan.points[number] for number in plan.clocks[step].points]
+    names = {point: "+".join(point.sources) for point in points}
+    waits = [repr(name) for p, name in names.items() if p.clocking.idle_after_ms is None]
+    of = ("the least of " if len(points) > 1 else "") + ", ".join(map(repr, names.values()))
+    return f"watermark of {of}" + (f"; without idle_after: {', '.join(waits)}" if waits else "")
 
 
 def _text(step: Step) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Plan
 from millpond.runtime.gather import BatchReport
+from millpond.runtime.held import QUIET_MS, HeldBack, how_to_go_on
 from millpond.state.agenda import NEVER
 from millpond.state.view import WALL
 
@@ -70,6 +71,8 @@ class Clockwork:
     groups: int
     tells_all: bool = False
     """Whether every group must be told each new time, because records come without it."""
+    waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each clock the steps that wait for it, with file and line."""
 
 
 class PointSettings(NamedTuple):
@@ -79,6 +82,8 @@ class PointSettings(NamedTuple):
     lateness_ms: int
     idle_after_ms: int | None
     sources: tuple[str, ...]
+    fix: str = ""
+    """What lets the others go on without it."""
 
 
 class Tick(NamedTuple):
@@ -91,12 +96,17 @@ class Tick(NamedTuple):
 def clockwork_of(plan: Plan, groups: int, *, tells_all: bool = False) -> Clockwork:
     """Return what of a plan decides the time."""
     stages = {s.scope: plan.stage_clocks(s) for s in plan.stages if s.stores}
-    return Clockwork(tuple(map(_settings, plan.points)), stages, groups, tells_all)
+    waiting: dict[str, tuple[str, ...]] = {}
+    for step, ref in plan.clocks.items():
+        if step.is_stateful and step.uses_clock:
+            name = plan.clock_name(ref.points)
+            waiting[name] = (*waiting.get(name, ()), f"{step} ({step.call_site})")
+    return Clockwork(tuple(map(_settings, plan.points)), stages, groups, tells_all, waiting)
 
 
 def _settings(point: ClockPoint) -> PointSettings:
-    clocking = point.clocking
-    return PointSettings(point.name, clocking.lateness_ms, clocking.idle_after_ms, point.sources)
+    lateness_ms, idle_ms = point.clocking.lateness_ms, point.clocking.idle_after_ms
+    return PointSettings(point.name, lateness_ms, idle_ms, point.sources, how_to_go_on(point))
 
 
 @dataclass
@@ -121,10 +131,12 @@ class Timekeeper:
     """Since when nothing has come to a source."""
     _has_had: set[str] = field(default_factory=set)
     """The sources that had something."""
+    _marked: dict[str, int] = field(default_factory=dict)
+    """The watermarks of the batch that was heard of last."""
 
-    def observe(self, report: BatchReport, now: int) -> None:
-        """Take what a batch saw."""
-        self.seq = max(self.seq, report.clock_seq)
+    def observe(self, report: BatchReport, now: int, marks: dict[str, int]) -> None:
+        """Take what a batch saw that went by these watermarks, and note in it what holds them."""
+        self.seq, self._marked = max(self.seq, report.clock_seq), marks
         for number, timestamp in report.times.items():
             name = self.work.points[number].name
             self.seen[name] = max(timestamp, self.seen.get(name, timestamp))
@@ -137,6 +149,51 @@ class Timekeeper:
         if not self.is_sure:
             told = (len(self.due.get(scope, {})) for scope in self.work.stages)
             self.is_sure = all(count == self.work.groups for count in told)
+        report.held_back = self.held_back(now)
+
+    def held_back(self, now: int) -> list[HeldBack]:
+        """Return the sources that hold back what is due by the records of others, or are quiet."""
+        found: dict[HeldBack, None] = {}
+        for scope, clocks in self.work.stages.items():
+            for name, points in clocks.items():
+                groups = self.due.get(scope, {}).values()
+                moments = [due[name] for due in groups if name in due]
+                if moments and name in self.work.waiting:
+                    found.update(dict.fromkeys(self._holders(name, points, min(moments), now)))
+        return list(found)
+
+    def _holders(
+        self, clock: str, numbers: tuple[int, ...], due: int, now: int
+    ) -> Iterator[HeldBack]:
+        shows = {n: self._stands(self.work.points[n], now) for n in numbers}
+        least = min(shows.values())
+        for number in (n for n in numbers if shows[n] < due):
+            point, others = self.work.points[number], [n for n in numbers if n != number]
+            since = self.arrived.get(point.name)
+            is_quiet = point.idle_after_ms is None and since is not None and now - since >= QUIET_MS
+            # By the records of others, not by the wall clock that idle ones go by.
+            ahead = max((self._by_records(self.work.points[n]) for n in others), default=NEVER)
+            if due <= ahead or (is_quiet and all(due <= shows[n] for n in others)):
+                yield HeldBack(
+                    "+".join(point.sources),
+                    since,
+                    None if least == NEVER else least,
+                    ahead if due <= ahead else None,
+                    self.work.waiting[clock],
+                    point.fix,
+                )
+
+    def _by_records(self, point: PointSettings) -> int:
+        is_known = point.name in self.seen
+        return self.seen[point.name] - point.lateness_ms if is_known else NEVER
+
+    def _stands(self, point: PointSettings, now: int) -> int:
+        """Return the watermark of a point after the last batch."""
+        shows = [self._marked.get(point.name, NEVER), self._by_records(point)]
+        since, idle = self.arrived.get(point.name), point.idle_after_ms
+        if idle is not None and since is not None and now - since >= idle:
+            shows.append(now - point.lateness_ms)
+        return max(shows)
 
     def next(
         self,
@@ -207,7 +264,7 @@ class Timekeeper:
         for point in self.work.points:
             shows = [before[point.name]] if point.name in before else []
             if point.name in self.seen:
-                shows.append(self.seen[point.name] - point.lateness_ms)
+                shows.append(self._by_records(point))
             idle = point.idle_after_ms
             since = [self._quiet.get(source, now) for source in point.sources]
             since.append(self.arrived.get(point.name, NEVER))

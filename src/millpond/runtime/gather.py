@@ -29,6 +29,7 @@ from millpond.runtime.batch import (
     family_of,
     in_order,
 )
+from millpond.runtime.held import HeldBack
 from millpond.runtime.payloads import read_payload
 
 __all__ = ["BatchReport", "Gathered", "StageCounts", "gather", "log_late", "to_records"]
@@ -67,6 +68,8 @@ class BatchReport:
     """The next moment of each clock at which a touched group has something to do."""
     clock_seq: int = 0
     """Which clock the batch went by."""
+    held_back: list[HeldBack] = field(default_factory=list)
+    """The sources for which windows or timers wait, though other records have passed them."""
 
     @property
     def read(self) -> int:

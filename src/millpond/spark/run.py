@@ -157,6 +157,7 @@ class SparkRun:
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             self._payloads = self._payload_folder(session, stack)
             self._prepare(session)
+            self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
             query = self._start(session)
             self._meter.started()
@@ -372,7 +373,7 @@ class SparkRun:
             self._hold.check()
             self._delivery.deliver(gathered, number)
         log_late(gathered.report, self._plan)
-        self._keeper.observe(gathered.report, _now_ms())
+        self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
         self._write_clock(gathered.report)
         if self._payloads is not None:
             self._payloads.clear()
