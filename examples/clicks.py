@@ -41,10 +41,10 @@ totals, sessions = {}, {}
 
 by_user = app.dataframe(clicks).group_by("user_id")
 by_user.agg(clicks=mp.Count(), emit="batch").sink(
-    lambda records, batch_id: totals.update({r.key: r.value["clicks"] for r in records})
+    lambda records, _: totals.update({r.key: r.value["clicks"] for r in records}), name="totals"
 )
 by_user.session_window(timedelta(minutes=30)).agg(clicks=mp.Count()).final().sink(
-    lambda records, batch_id: sessions.update({r.key: r.value for r in records})
+    lambda records, _: sessions.update({r.key: r.value for r in records}), name="sessions"
 )
 
 for number, batch in BATCHES.items():

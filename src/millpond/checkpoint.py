@@ -54,6 +54,13 @@ class Batch:
         """What time it is in it."""
         return dict(self.source.get("clock", {}))
 
+    @property
+    def reads(self) -> list[Any]:
+        """What it reads and when it was planned: the same whenever it is replayed."""
+        if self.foreign:
+            return [self.offsets, self.time_ms, *self.foreign]
+        return [self.offsets, self.clock.get("now", 0)]
+
 
 class Checkpoint:
     """The checkpoint of one generation."""

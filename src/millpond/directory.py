@@ -458,8 +458,11 @@ def _claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def stream_of(group: str, manifest: Manifest) -> str:
-    """Return the name under which a generation delivers its outputs."""
-    return f"{group}/{manifest.id}/{manifest.generation}"
+    """Return a new name under which a generation delivers its outputs.
+
+    No two are alike: a copy of a state directory that lives on twice gets two.
+    """
+    return f"{group}/{manifest.id}/{manifest.generation}/{uuid4().hex[:8]}"
 
 
 def read_manifest(text: str, file: str) -> Manifest:

@@ -15,7 +15,7 @@ from millpond.aggregations import Aggregation, as_aggregation
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value
-from millpond.connectors.sinks import as_sink
+from millpond.connectors.sinks import as_sink, sink_name
 from millpond.connectors.topic import Topic
 from millpond.duration import Duration, milliseconds, wait
 from millpond.errors import ConfigError, MillpondError, shown
@@ -611,15 +611,18 @@ class StreamingDataFrame:
         options = {"pretty": pretty, "metadata": metadata}
         return self._here(self._emit("print", "print", 0, options))
 
-    def sink(self, sink: Any) -> None:
+    def sink(self, sink: Any, name: str | None = None) -> None:
         """Give each batch to a Python sink on the driver; nothing can follow.
 
         Args:
             sink: A `ListSink`, any object with `write(batch)`, or a function of
-                (records, batch_id) as Spark's `foreachBatch` takes one.
+                (records, delivery_id).
+            name: The name of the sink, part of the ids of its deliveries. Default: the name of the
+                function or the class. Keep it when the program changes.
         """
+        taken = [s.name for s in self._graph.steps if isinstance(s, Emit) and s.kind == "sink"]
+        name = sink_name(sink, name, taken)
         self._graph.sinks.append(as_sink(sink))
-        name = getattr(sink, "__name__", type(sink).__name__)
         self._emit("sink", name, len(self._graph.sinks) - 1, {})
 
     def concat(self, other: StreamingDataFrame) -> StreamingDataFrame:

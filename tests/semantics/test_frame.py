@@ -721,13 +721,14 @@ def test_a_list_sink_with_metadata():
     ]
 
 
-def test_a_function_is_a_sink_of_records_and_batch_id():
+def test_a_function_is_a_sink_of_records_and_delivery_id():
     calls, sdf = [], frame()
-    sdf.sink(lambda records, batch_id: calls.append((batch_id, [r.value for r in records])))
+    sdf.sink(lambda records, delivery_id: calls.append((delivery_id, [r.value for r in records])))
 
     run_local(sdf, [1, 2, 3], batches=[2])
 
-    assert calls == [(0, [1, 2]), (1, [3])]
+    assert [values for _, values in calls] == [[1, 2], [3]]
+    assert calls[0][0] != calls[1][0]
 
 
 def test_an_object_with_write_is_a_sink():
@@ -737,14 +738,14 @@ def test_an_object_with_write_is_a_sink():
 
         def write(self, batch):
             self.total += sum(record.value for record in batch)
-            self.last = (batch.batch_id, len(batch), batch.size)
+            self.last = (len(batch), batch.size)
 
     sink, sdf = Totals(), frame()
     sdf.sink(sink)
 
     run_local(sdf, [1, 2, 3])
 
-    assert (sink.total, sink.last) == (6, (0, 3, 3))
+    assert (sink.total, sink.last) == (6, (3, 3))
 
 
 def test_a_sink_that_fails_stops_the_run_and_gets_the_batch_again():
@@ -752,8 +753,8 @@ def test_a_sink_that_fails_stops_the_run_and_gets_the_batch_again():
 
     seen, sdf = [], frame().apply(count, stateful=True)
 
-    def save(records, batch_id):
-        seen.append((batch_id, [r.value for r in records]))
+    def save(records, delivery_id):
+        seen.append((delivery_id, [r.value for r in records]))
         if len(seen) == 1:
             raise OSError("disk full")
 
@@ -765,7 +766,8 @@ def test_a_sink_that_fails_stops_the_run_and_gets_the_batch_again():
 
     engine.run()
 
-    assert seen == [(0, [1, 2]), (0, [1, 2])]
+    assert seen[0] == seen[1]
+    assert [values for _, values in seen] == [[1, 2], [1, 2]]
     assert engine.state(None) == {"n": 2}
 
 

@@ -118,9 +118,12 @@ def with_crashes(records, places):
 def watched(sdf):
     """Return a list that will hold (batch, key, timestamp, value) of all that a frame gives."""
     found = []
-    sdf.sink(
-        lambda records, batch: found.extend((batch, r.key, r.timestamp, r.value) for r in records)
-    )
+
+    def keep(records, delivery_id):
+        batch = int(delivery_id.split("-")[-2])
+        found.extend((batch, r.key, r.timestamp, r.value) for r in records)
+
+    sdf.sink(keep, name=f"watched-{len(sdf._graph.sinks)}")
     return found
 
 

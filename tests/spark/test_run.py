@@ -391,7 +391,7 @@ def test_many_records_go_by_files_that_are_gone_behind_the_run(make_app, tmp_pat
     app = make_app("files", max_records_per_batch=40_000)
     seen, totals = [], {}
 
-    def look(records, batch_id):
+    def look(records, delivery_id):
         seen.append(len(list(place.glob("millpond-rows-*/*"))))
         totals.update({record.key: record.value for record in records})
 

@@ -216,8 +216,8 @@ def restore(opened: Opened, path: str, dry_run: bool) -> int:
         restored = replace(kept, audit=list(kept.audit if before is None else before.audit))
         restored.generation = directory.next_generation()
         restored.replay_until = 0
-        # Batches behind the backup may be cut otherwise: what they put out is new.
-        restored.stream = f"{stream_of(directory.group, restored)}/{uuid4().hex[:8]}"
+        # Batches after the backup may be cut otherwise: what they put out is new.
+        restored.stream = stream_of(directory.group, restored)
         restored.note("restore", batch=number, by=_user())
         hold.check()
         _copy(source, kept, directory, restored, number, share=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -83,13 +83,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """What one batch of the stream brings to a sink: records in input order."""
+    """The records that one batch of the stream brings to a sink, in input order."""
 
-    batch_id: int
-    """Grows by one per batch; the same number again means the same records again."""
+    delivery_id: str
+    """Identifies these records at this sink, across restarts, restores and rewinds.
+
+    The same id means the same records. Other records, or another sink, never have it."""
     records: Sequence[Record]
-    stream: str = ""
-    """Whose batches are counted: group and generation. Clearing state begins another count."""
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -101,12 +101,22 @@ class SinkBatch:
     def size(self) -> int:
         return len(self.records)
 
+    @property
+    def batch_id(self) -> NoReturn:
+        """Removed: numbers of batches come again with other records, after a restore."""
+        msg = (
+            "a SinkBatch has no batch_id: numbers come again with other records after a restore."
+            "\nFix: use batch.delivery_id, a text that is unique for these records and this sink."
+        )
+        raise AttributeError(msg)
+
 
 class Sink(Protocol):
     """Receives each batch once it is computed, before it is committed.
 
-    If the process dies in between, the same batch comes again with the same `batch_id`; a sink
-    that remembers the last id it wrote is therefore exactly once.
+    If the process dies in between, the same records come again with the same `delivery_id`. A sink
+    that stores the id with the records, in one transaction, and skips an id that it has stored,
+    is therefore exactly once.
     """
 
     def write(self, batch: SinkBatch) -> Any:

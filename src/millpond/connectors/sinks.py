@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import count
 from typing import Any
 
 from millpond.connectors.protocols import Sink, SinkBatch
+from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
+from millpond.record import Record
 
-__all__ = ["ListSink", "as_sink", "collected"]
+__all__ = ["ListSink", "as_sink", "collected", "sink_name"]
 
 
 class ListSink(list[Any]):
@@ -21,25 +25,22 @@ class ListSink(list[Any]):
     def __init__(self, metadata: bool = False) -> None:
         super().__init__()
         self._metadata = metadata
-        self._last = ("", -1)
+        self._deliveries: set[str] = set()
 
     def write(self, batch: SinkBatch) -> None:
-        stream, number = self._last
-        if batch.stream == stream and batch.batch_id <= number:
-            return
-        self._last = (batch.stream, batch.batch_id)
-        self.extend(collected(record, self._metadata) for record in batch)
+        if batch.delivery_id not in self._deliveries:
+            self._deliveries.add(batch.delivery_id)
+            self.extend(collected(record, self._metadata) for record in batch)
 
 
 class FunctionSink:
-    """A function of (records, batch_id), as Spark's `foreachBatch` takes one."""
+    """A function of (records, delivery_id)."""
 
-    def __init__(self, function: Callable[[Any, int], Any]) -> None:
+    def __init__(self, function: Callable[[list[Record], str], Any]) -> None:
         self._function = function
-        self.__name__ = getattr(function, "__name__", "sink")
 
     def write(self, batch: SinkBatch) -> None:
-        self._function(list(batch.records), batch.batch_id)
+        self._function(list(batch.records), batch.delivery_id)
 
 
 def as_sink(given: Any) -> Sink:
@@ -49,10 +50,33 @@ def as_sink(given: Any) -> Sink:
     if callable(given):
         return FunctionSink(given)
     msg = (
-        f"sink() takes an object with write(batch), or a function of (records, batch_id); got "
-        f"{shown(given)}.\nFix: sdf.sink(ListSink()), or def save(records, batch_id): ..."
+        f"sink() takes an object with write(batch), or a function of (records, delivery_id); got "
+        f"{shown(given)}.\nFix: sdf.sink(ListSink()), or def save(records, delivery_id): ..."
     )
     raise ConfigError(msg)
+
+
+def sink_name(given: Any, name: str | None, taken: Collection[str]) -> str:
+    """Return the name of a sink, which is part of the ids of its deliveries.
+
+    It must survive a change of the program, so it is never a position among the sinks. A `ListSink`
+    is the exception: it lives as long as the program.
+    """
+    if name is not None:
+        check_name(name, "sink")
+    else:
+        inner = given.func if isinstance(given, partial) else given
+        name = str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
+        if isinstance(given, ListSink) and name in taken:
+            name = next(n for i in count(2) if (n := f"{name}-{i}") not in taken)
+    if name in taken:
+        msg = (
+            f"there is a sink {name!r} already, and two sinks of one name cannot be told apart "
+            "when a batch is replayed.\n"
+            f'Fix: give this one a name of its own: sdf.sink(..., name="{name}-2").'
+        )
+        raise ConfigError(msg)
+    return name
 
 
 def collected(record: Any, metadata: bool) -> Any:

@@ -7,10 +7,12 @@ again changes nothing in topics: the writer knows the batch's number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millpond.connectors.delivery_id import DeliveryId, delivery_id
 from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.sinks import collected
 from millpond.plan.plan import Output, Plan
@@ -54,15 +56,17 @@ class Delivery:
         self._metadata = metadata
         self.collected: list[Any] = []
 
-    def deliver(self, gathered: Gathered, batch_id: int) -> None:
-        """Deliver one batch under its number."""
+    def deliver(self, gathered: Gathered, batch_id: int, reads: Any = None) -> None:
+        """Deliver one batch under its number; `reads` is what it reads, as JSON."""
         self._write_topics(gathered.outputs, batch_id)
         for number, batch in gathered.outputs.items():
             output = self._plan.outputs[number]
             if output.kind in ("print", "sink", "collect"):
-                self._hand_over(output, batch, batch_id)
+                self._hand_over(output, batch, partial(delivery_id, self._stream, batch_id, reads))
 
-    def _hand_over(self, output: Output, batch: pa.RecordBatch, batch_id: int) -> None:
+    def _hand_over(
+        self, output: Output, batch: pa.RecordBatch, identify: Callable[[str], DeliveryId]
+    ) -> None:
         records = to_records(batch, self._plan.topics)
         if output.kind == "collect":
             self.collected.extend(collected(record, self._metadata) for record in records)
@@ -72,10 +76,11 @@ class Delivery:
         if output.kind == "sink":
             sink = self._sinks[step.number]
             try:
-                sink.write(SinkBatch(batch_id, records, self._stream))
+                sink.write(SinkBatch(identify(step.name), records))
             except Exception as error:
-                where = f"In the sink {type(sink).__name__} ({step.call_site})"
-                error.add_note(f"{where}. Fix: mend it and run again: the batch is not committed.")
+                where = f"In the sink {step.name} ({step.call_site})"
+                fix = "correct the cause and run again: the batch is not committed"
+                error.add_note(f"{where}.\nFix: {fix}.")
                 raise
             return
         for record in records:

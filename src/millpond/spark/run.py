@@ -371,7 +371,7 @@ class SparkRun:
         is_quiet = self._backfill is not None and not self._backfill.outputs
         if number > self._delivered and not is_quiet:
             self._hold.check()
-            self._delivery.deliver(gathered, number)
+            self._delivery.deliver(gathered, number, self._batch.reads)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
         self._write_clock(gathered.report)

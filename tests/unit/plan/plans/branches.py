@@ -21,5 +21,5 @@ def choose(value, key, timestamp, headers):
     return None
 
 
-def save(records, batch_id):
+def save(records, delivery_id):
     pass
