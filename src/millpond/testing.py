@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millpond.callsite import here
 from millpond.connectors.headers import decode_headers
+from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Sink
 from millpond.connectors.serde import BytesSerializer
@@ -185,15 +186,33 @@ class LocalEngine:
     def values(self) -> list[Any]:
         return self._delivery.collected
 
-    def feed(self, records: Iterable[Any], source: str | None = None) -> None:
-        """Add records to the input of a source (default: the only one)."""
-        name = source or self.plan.topics[0]
-        if not isinstance(records, Iterable) or isinstance(records, str | bytes):
-            msg = f"records are an iterable, got {shown(records)}.\nFix: a list of records."
-            raise ConfigError(msg)
+    def feed(
+        self, records: Iterable[Any] | dict[str, Iterable[Any]], source: str | None = None
+    ) -> None:
+        """Add records to the input of a source.
+
+        Args:
+            records: Values, or `(key, value[, timestamp[, headers]])`; where the program reads
+                several sources, a dict of them by source.
+            source: The source of all of them. Default: the only one.
+        """
+        if isinstance(records, dict) and source is None:
+            for name, items in records.items():
+                self._feed(items, name)
+        elif source is None and len(self.plan.topics) != 1:
+            names = ", ".join(f"{name!r}: [...]" for name in self.plan.topics)
+            msg = f"the program reads {self.plan.topics}, and the records name none of them."
+            raise ConfigError(msg + f"\nFix: give records by source: {{{names}}}.")
+        else:
+            self._feed(records, source or self.plan.topics[0])
+
+    def _feed(self, records: Iterable[Any], name: str) -> None:
         if name not in self.plan.topics:
-            msg = f"the program reads {self.plan.topics}, not {name!r}.\nFix: feed one of these."
-            raise ConfigError(msg)
+            msg = f"the program reads {self.plan.topics}, not {shown(name)}."
+            raise ConfigError(msg + "\nFix: feed one of these; one record is a list of one.")
+        if not isinstance(records, Iterable) or isinstance(records, str | bytes | dict):
+            msg = f"records are a list or another iterable, got {shown(records)}."
+            raise ConfigError(msg + "\nFix: put the record in a list.")
         self._inputs.setdefault(name, []).extend(records)
 
     def run(self, batches: int | Sequence[int] | None = None) -> Run:
@@ -372,17 +391,14 @@ def run_local(
 
     Args:
         program: A frame; the whole graph it belongs to runs.
-        records: Values, or `(key, value[, timestamp])`; a dict of them by source name where
-            there are several. Default: the items of the frame's own `ListSource`.
+        records: Values, or `(key, value[, timestamp[, headers]])`; a dict of them by source name
+            where there are several. Default: the items of the frame's own `ListSource`.
         batches: How to cut the input: a size, or a list of sizes; the rest is one batch.
         **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock` of the engine;
             where not given, errors and types are handled as the application says.
     """
     engine = LocalEngine(program, **options)
-    if isinstance(records, dict):
-        for name, items in records.items():
-            engine.feed(items, name)
-    elif records is not None:
+    if records is not None:
         engine.feed(records)
     else:
         for name, settings in program._graph.sources.items():
@@ -399,13 +415,10 @@ def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
     """Return items as a producer would have written them; bytes are taken as they are."""
     rows = []
     for item in items:
-        keyed = item if type(item) is tuple and len(item) in (2, 3) else (None, item)
-        key, value, timestamp = (*keyed, now_ms)[:3]
-        value = (
-            value if value is None or isinstance(value, bytes) else topic.value_serializer(value)
-        )
-        key_bytes = _topic_key(topic, key)
-        rows.append((key_bytes, value, timestamp, None))
+        key, value, timestamp, headers = as_record(item, now_ms)
+        if value is not None and not isinstance(value, bytes):
+            value = topic.value_serializer(value)
+        rows.append((_topic_key(topic, key), value, timestamp, headers))
     columns: list[Any] = list(zip(*rows, strict=True)) or [[], [], [], []]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SEGMENT)

@@ -12,6 +12,7 @@ import pytest
 import millpond as mp
 import millpond.testing
 from millpond.connectors.log import Log
+from millpond.testing import run_local
 
 pytestmark = pytest.mark.spark
 
@@ -90,6 +91,20 @@ def test_sinks_get_each_batch_on_the_driver(make_app):
         "_offset": 1,
     }
     assert [value for part in batches for value in part] == [1, 2, 3]
+
+
+def test_items_of_a_list_have_headers_as_on_the_local_engine(make_app):
+    items = [("a", 1, 10, {"h": b"x"}), ("b", 2, 20, None), ("b", 3, 30)]
+
+    def seen(app):
+        sdf = app.dataframe(source=items)
+        return sdf.apply(lambda value, key, time, headers: [value, headers], metadata=True)
+
+    app = make_app()
+    local = run_local(seen(make_app()))
+    seen(app)
+
+    assert app.run() == local == [[1, [("h", b"x")]], [2, None], [3, None]]
 
 
 def test_print_is_seen_on_the_driver(make_app, capsys):

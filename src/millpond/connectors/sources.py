@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors import inflight
+from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log, durable_write
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
@@ -100,11 +101,12 @@ class TypedDeserializer:
 
 
 class ListSource:
-    """A list, or any other iterable, of values or of `(key, value[, timestamp])`.
+    """A list, or any other iterable, of values or of `(key, value[, timestamp[, headers]])`.
 
     The run ends when the iterable ends. Records are spooled to the state directory as they are
     taken, so a restart with the same iterable continues where it was. Timestamps are
-    milliseconds; a record without one gets the time at which it was taken.
+    milliseconds; a record without one gets the time at which it was taken. Headers are a dict or
+    (name, bytes) pairs.
     """
 
     def __init__(
@@ -143,14 +145,17 @@ class ListSource:
 
     def table(self, items: list[Any], now_ms: int) -> pa.Table:
         """Return items as the rows of a segment."""
-        triples = [_triple(item, now_ms) for item in items]
+        rows = [
+            (
+                None if key is None else self.codec.encode(key),
+                None if value is None else self._encode(value),
+                timestamp,
+                headers,
+            )
+            for key, value, timestamp, headers in (as_record(item, now_ms) for item in items)
+        ]
         columns = [
-            pa.array(
-                [None if k is None else self.codec.encode(k) for k, _, _ in triples], pa.binary()
-            ),
-            pa.array([None if v is None else self._encode(v) for _, v, _ in triples], pa.binary()),
-            pa.array([t for _, _, t in triples], pa.int64()),
-            pa.nulls(len(triples), pa.binary()),
+            pa.array([row[i] for row in rows], field.type) for i, field in enumerate(SEGMENT)
         ]
         return pa.Table.from_arrays(columns, schema=SEGMENT)
 
@@ -159,21 +164,6 @@ class ListSource:
             return b"M" + self.codec.encode(value)
         except ValueTypeError:
             return b"P" + inflight.pickled(value)
-
-
-def _triple(item: Any, now_ms: int) -> tuple[Any, Any, int]:
-    if type(item) is tuple and len(item) == 2:
-        return item[0], item[1], now_ms
-    if type(item) is tuple and len(item) == 3:
-        timestamp = item[2]
-        if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
-            msg = (
-                f"a record's timestamp must be an int (milliseconds), got {shown(timestamp)}.\n"
-                "Fix: int(moment.timestamp() * 1000)."
-            )
-            raise ConfigError(msg)
-        return item
-    return None, item, now_ms
 
 
 class Spool:

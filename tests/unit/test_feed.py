@@ -1,0 +1,92 @@
+"""How records are given to the local engine: by source, with a key, a timestamp and headers."""
+
+import pytest
+
+import millpond as mp
+from millpond.errors import ConfigError
+from millpond.testing import ListSource, LocalEngine, frame, run_local
+
+
+def two_sources(tmp_path):
+    app = mp.Application(topics_dir=tmp_path, loglevel=None)
+    clicks = app.dataframe(app.topic("clicks")).apply(lambda value: ("click", value))
+    users = app.dataframe(app.topic("users")).apply(lambda value: ("user", value))
+    return clicks.concat(users)
+
+
+def headers_of():
+    return frame().apply(lambda value, key, timestamp, headers: headers, metadata=True)
+
+
+def test_feed_by_source(tmp_path):
+    engine = LocalEngine(two_sources(tmp_path))
+
+    engine.feed({"users": [1], "clicks": [2, 3]})
+    engine.feed([4], "users")
+
+    assert sorted(engine.run()) == [("click", 2), ("click", 3), ("user", 1), ("user", 4)]
+
+
+def test_a_list_for_two_sources_is_refused_and_the_fix_works(tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        run_local(two_sources(tmp_path), [1])
+
+    assert str(refused.value).endswith(
+        "Fix: give records by source: {'clicks': [...], 'users': [...]}."
+    )
+    assert run_local(two_sources(tmp_path), {"clicks": [1], "users": []}) == [("click", 1)]
+
+
+def test_one_record_instead_of_a_list_is_refused():
+    engine = LocalEngine(frame(name="clicks"))
+
+    with pytest.raises(ConfigError, match=r"reads \['clicks'\], not 'user'(.|\n)*list of one"):
+        engine.feed({"user": "ann"})
+    with pytest.raises(ConfigError, match=r"got \{'user': 'ann'\}(.|\n)*in a list"):
+        engine.feed({"clicks": {"user": "ann"}})
+
+    engine.feed([{"user": "ann"}])
+    assert engine.run() == [{"user": "ann"}]
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1"}, [("a", b"1")], {"a": "1"}])
+def test_headers_of_a_list(headers):
+    assert run_local(headers_of(), [("k", 1, 5, headers)]) == [[("a", b"1")]]
+
+
+def test_headers_of_a_topic(tmp_path):
+    app = mp.Application(topics_dir=tmp_path, loglevel=None)
+    seen = app.dataframe(app.topic("in")).apply(lambda v, k, t, h: (v, k, t, h), metadata=True)
+
+    assert run_local(seen, [("k", 1, 5, {"a": b"1"}), ("k", 2, 6, None)]) == [
+        (1, b"k", 5, [("a", b"1")]),
+        (2, b"k", 6, None),
+    ]
+
+
+def test_a_timestamp_of_none_before_headers_is_now():
+    times = frame().apply(lambda value, key, timestamp, headers: timestamp, metadata=True)
+
+    assert run_local(times, [("k", 1, None, {})], clock=lambda: 77) == [77]
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ((1, 2, 3, 4), "a tuple of four is .*got 4"),
+        (("k", 1, 2, [("a", 1)]), "a tuple of four is .*got .*'a', 1"),
+        (("a", "b", "c", "d"), "timestamp must be an int .*got 'c'"),
+        ((1, 2, 3.5), "timestamp must be an int .*got 3.5"),
+    ],
+)
+def test_a_tuple_that_is_no_record_is_refused_and_the_fix_works(record, text):
+    with pytest.raises(ConfigError, match=rf"{text}(.|\n)*Fix: .*\(key, the tuple\)"):
+        run_local(frame(), [record])
+    with pytest.raises(ConfigError, match=text):
+        run_local(frame(ListSource([record])))
+
+    assert run_local(frame(), [(None, record)]) == [record]
+
+
+def test_longer_and_shorter_tuples_are_values():
+    assert run_local(frame(), [(1,), (1, 2, 3, 4, 5)]) == [(1,), (1, 2, 3, 4, 5)]
