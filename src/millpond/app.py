@@ -278,10 +278,21 @@ class Application:
         if given.name in self.graph.sources:
             msg = (
                 f"there is a frame for {given.name!r} already.\n"
-                "Fix: use that frame twice (each use is a branch), or give the source another name."
+                "Fix: use that frame twice (each use is a branch), or give the source another "
+                "name. To build the program again, as in a notebook: app.clear_graph() first."
             )
             raise ConfigError(msg)
         return given
+
+    def clear_graph(self) -> None:
+        """Forget every frame, and what was done with them, so that a program is built again.
+
+        For notebooks: a cell that is run again adds its steps again. Topics, registered types,
+        migrations, state and offsets stay. Frames from before cannot be used any more.
+        """
+        if self._running is not None:
+            raise MillpondError("this application is running.\nFix: stop() it first.")
+        self.graph = self.graph.cleared()
 
     def register_type(self, registered: T) -> T:
         """Let values of a dataclass, an enum or a msgspec struct be kept in state.

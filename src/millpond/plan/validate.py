@@ -6,6 +6,7 @@ import logging
 
 from millpond.errors import PlanError
 from millpond.plan.cut import scopes_of
+from millpond.plan.repeated import repeats
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Map, Step, UpdateState
 
@@ -21,6 +22,10 @@ def check_graph(graph: Graph) -> None:
         raise PlanError(msg)
     for window in filter(None, graph.windows):
         logger.warning("nothing comes out of %s: it ends with .final() or .current()", window)
+    for sentence in repeats(graph):
+        if sentence not in graph.warned:
+            graph.warned.add(sentence)
+            logger.warning("%s", sentence)
     owners: dict[tuple[Step, str], Step] = {}
     scopes = scopes_of(graph)
     for step in graph.steps:
@@ -31,7 +36,8 @@ def check_graph(graph: Graph) -> None:
             msg = (
                 f"two steps keep their state under the name {step.store!r}: {other.verb} "
                 f"({other.call_site}) and {step.verb} ({step.call_site}).\n"
-                "Fix: their state would mix; give each its own name."
+                "Fix: their state would mix; give each its own name. Where a notebook cell was run "
+                "again, call app.clear_graph() and run the cells from app.dataframe(...) on."
             )
             raise PlanError(msg)
     _check_timers(graph)

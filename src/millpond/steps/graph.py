@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.errors import ConfigError
 from millpond.steps.kinds import Read, Step
 
 __all__ = ["Graph"]
@@ -23,12 +24,28 @@ class Graph:
         """For each store, functions that lift its values from a version to the next."""
         self.windows: list[str | None] = []
         """What each window is and where; None once it has an output."""
+        self.warned: set[str] = set()
+        """What was warned about already; each thing once."""
+        self.is_cleared = False
         self._expressions: set[Step] = set()
 
     def add(self, step: Step) -> Step:
         """Add a step whose parents are here already."""
+        if self.is_cleared:
+            msg = (
+                f"{step.verb} ({step.call_site}) is called on a frame from before "
+                "app.clear_graph().\nFix: make the frame again, with app.dataframe(...)."
+            )
+            raise ConfigError(msg)
         self.steps.append(step)
         return step
+
+    def cleared(self) -> Graph:
+        """Return an empty graph of the same application; this one takes no more steps."""
+        self.is_cleared = True
+        graph = Graph()
+        graph.options, graph.migrations = self.options, self.migrations
+        return graph
 
     def open_window(self, what: str) -> int:
         """Note a window that has no output yet."""
@@ -54,7 +71,7 @@ class Graph:
         graph = Graph()
         graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
         graph.options, graph.windows = self.options, self.windows
-        graph.migrations = self.migrations
+        graph.migrations, graph.warned = self.migrations, self.warned
         return graph
 
     def children(self) -> dict[Step, list[Step]]:
