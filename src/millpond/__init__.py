@@ -4,6 +4,7 @@ If you are here to read the code, start with ARCHITECTURE.md, then `steps/kinds.
 `plan/cut.py`, `runtime/stage.py`, `state/layout.py` and `spark/compile.py`.
 """
 
+from millpond.adapted import Aggregator, BaseAggregator, BaseCollector, Collector
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -48,10 +49,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aggregation",
+    "Aggregator",
     "Application",
     "AvroDeserializer",
     "AvroSerializer",
+    "BaseAggregator",
+    "BaseCollector",
     "Collect",
+    "Collector",
     "Column",
     "ConnectionConfig",
     "Consumer",

@@ -46,7 +46,7 @@ __all__ = [
     "StdDev",
     "Sum",
     "Variance",
-    "as_aggregation",
+    "no_add",
 ]
 
 # An exact sum: of ints; of floats (numerator, n) for numerator / 2**n, where the numerator is odd
@@ -145,7 +145,7 @@ class Aggregation:
             value: The whole value of the record.
             timestamp: That of the record, in milliseconds.
         """
-        raise MillpondError(_no_add(self))
+        raise MillpondError(no_add(self))
 
     def add_many(self, state: Any, found: list[Any], timestamps: list[int]) -> Any:
         """Return the state after many more records: the same as `add` for each, maybe faster.
@@ -174,6 +174,20 @@ class Aggregation:
     def result_by_arrival(self, state: Any) -> Any:
         """Return the result where it is the order of arrival that counts, and not the time."""
         return self.result(state)
+
+    # --- the names that Quix Streams has ----------------------------------------------------
+
+    def initialize(self) -> Any:
+        """Return the state before the first record; see `start`."""
+        return self.start()
+
+    def agg(self, old: Any, new: Any, timestamp: int) -> Any:
+        """Return the state after one more record; see `add`."""
+        return self.add(old, new, timestamp)
+
+    def plain(self, state: Any) -> Any:
+        """Return a state as a method that a subclass overrides is given it: without exact sums."""
+        return state
 
     def _label(self) -> str:
         """The call, as it is written in a program."""
@@ -290,9 +304,13 @@ class _Numeric(_Builtin):
         elif type(other) is not tuple:
             if type(one) is int and type(other) is int:
                 return one + other
+            if type(one) is float:  # from a method that a subclass overrides
+                return self._plus(self._exact(one), other)
             return self._of_decimals(_EXACT.add, one, other)
         elif type(one) is int:
             return _sum_of_floats((one, 0), other)
+        elif type(one) is float:
+            return self._plus(self._exact(one), other)
         msg = (
             f"{self._label()} got both floats and Decimals, which cannot be added exactly.\n"
             "Fix: convert them before, so that all are floats or all are Decimals."
@@ -371,6 +389,9 @@ class Sum(_Numeric):
         return self._plus(earlier, later)
 
     def result(self, state: Any) -> Any:
+        return self.plain(state)
+
+    def plain(self, state: Any) -> Any:
         return self._quotient(*_ratio(state)) if type(state) is tuple else state
 
 
@@ -404,6 +425,10 @@ class Mean(_Numeric):
             return _context_of(total).divide(total, count)
         top, bottom = _ratio(total)
         return self._quotient(top, bottom * count)
+
+    def plain(self, state: Any) -> Any:
+        total, count = state
+        return (self._quotient(*_ratio(total)) if type(total) is tuple else total), count
 
 
 class Variance(_Numeric):
@@ -632,6 +657,7 @@ class Reduce(Aggregation):
         reducer: Takes the state and a value, returns the next state.
         initializer: Takes the first value, returns the first state.
         merge: Takes the states of an earlier and a later run of records, returns that of both.
+        merger: The same under the name that Quix Streams has.
     """
 
     def __init__(
@@ -639,8 +665,11 @@ class Reduce(Aggregation):
         reducer: Callable[[Any, Any], Any],
         initializer: Callable[[Any], Any],
         merge: Callable[[Any, Any], Any] | None = None,
+        *,
+        merger: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         super().__init__()
+        merge = merger if merge is None else merge
         for name, given in (("reducer", reducer), ("initializer", initializer), ("merge", merge)):
             if not callable(given) and not (name == "merge" and given is None):
                 msg = (
@@ -703,11 +732,17 @@ class Collect(Aggregation):
         earlier.extend(later)
         return earlier
 
-    def result(self, state: list[tuple[int, Any]]) -> list[Any]:
+    def result(self, state: list[Any]) -> list[Any]:
+        if isinstance(state, Items):
+            return list(state)
         return [value for _, value in sorted(state, key=_time)]
 
     def result_by_arrival(self, state: list[tuple[int, Any]]) -> list[Any]:
         return [value for _, value in state]
+
+
+class Items(list[Any]):
+    """What was collected, as a `result` of the user's is given it: values in their order."""
 
 
 def _time(item: tuple[int, Any]) -> int:
@@ -885,80 +920,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class _Adapted(Aggregation):
-    """An object that is no `Aggregation` but has its methods, or those of Quix Streams."""
-
-    def __init__(
-        self,
-        given: Any,
-        start: Callable[[], Any],
-        add: Callable[[Any, Any, int], Any],
-    ) -> None:
-        column = getattr(given, "column", None)
-        self.column = column if isinstance(column, str) else None
-        self.is_commutative = getattr(given, "is_commutative", False) is True
-        self._given = given
-        self._start = start
-        self._add = add
-        merge = getattr(given, "merge", None)
-        self._merge = merge if callable(merge) else None
-
-    @property
-    def is_mergeable(self) -> bool:
-        return self._merge is not None
-
-    @property
-    def signature(self) -> str:
-        for name in ("signature", "state_suffix"):  # ours, that of Quix Streams
-            own = getattr(self._given, name, None)
-            if isinstance(own, str):
-                return own
-        return f"{type(self._given).__name__}({self.column or ''})"
-
-    def start(self) -> Any:
-        return self._start()
-
-    def add(self, state: Any, value: Any, timestamp: int) -> Any:
-        return self._add(state, value, timestamp)
-
-    def merge(self, earlier: Any, later: Any) -> Any:
-        if self._merge is None:
-            return super().merge(earlier, later)
-        return self._merge(earlier, later)
-
-    def result(self, state: Any) -> Any:
-        return self._given.result(state)
-
-
-def as_aggregation(given: Any, name: str) -> Aggregation:
-    """Return what was given as an aggregation, or say what is wrong with it.
-
-    Args:
-        given: An `Aggregation`, or an object with `start`, `add`, `result` and perhaps `merge`,
-            or one of Quix Streams with `initialize`, `agg` and `result`.
-        name: What it was given as, for the text of an error.
-    """
-    if isinstance(given, type):
-        msg = (
-            f"{name} needs an aggregation, got the class {given.__name__}.\n"
-            f"Fix: write {given.__name__}(...), with parentheses."
-        )
-        raise ConfigError(msg)
-    if isinstance(given, Aggregation):
-        if type(given).add is Aggregation.add:
-            raise ConfigError(f"{name}: {_no_add(given)}")
-        return given
-    for start, add in (("start", "add"), ("initialize", "agg")):
-        if all(callable(getattr(given, method, None)) for method in (start, add, "result")):
-            return _Adapted(given, getattr(given, start), getattr(given, add))
-    fix = 'use one such as Sum("amount"), or an object of your own subclass of Aggregation'
-    if callable(given):
-        fix = "use Reduce(reducer, initializer) for functions of your own"
-    msg = f"{name} needs an aggregation, got {type(given).__name__}: {shown(given)}.\nFix: {fix}."
-    raise ConfigError(msg)
-
-
-def _no_add(given: Aggregation) -> str:
+def no_add(given: Aggregation) -> str:
     return (
         f"{type(given).__name__} does not say what to do with a record.\n"
         "Fix: give it an add(self, state, value, timestamp) that returns the next state."

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millpond.aggregations import Aggregation, as_aggregation
+from millpond.adapted import as_aggregation
+from millpond.aggregations import Aggregation
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millpond.adapted import as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -19,7 +20,6 @@ from millpond.aggregations import (
     Min,
     Reduce,
     Sum,
-    as_aggregation,
 )
 from millpond.callsite import here
 from millpond.errors import ConfigError, shown
@@ -103,10 +103,16 @@ class WindowDefinition:
         return self._single("max", Max())
 
     def reduce(
-        self, reducer: Callable[[Any, Any], Any], initializer: Callable[[Any], Any]
+        self,
+        reducer: Callable[[Any, Any], Any],
+        initializer: Callable[[Any], Any],
+        merger: Callable[[Any, Any], Any] | None = None,
     ) -> WindowedFrame:
-        """Fold the values: `initializer(first)`, then `reducer(so far, next)`."""
-        return self._single("reduce", Reduce(reducer, initializer))
+        """Fold the values: `initializer(first)`, then `reducer(so far, next)`.
+
+        With a `merger`, a function of two states, records are brought together before they move.
+        """
+        return self._single("reduce", Reduce(reducer, initializer, merger))
 
     def collect(self) -> WindowedFrame:
         """Gather the values in a list, in the order of their timestamps."""

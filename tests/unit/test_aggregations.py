@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond import aggregations
+from millpond.adapted import as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -35,7 +36,6 @@ from millpond.aggregations import (
     StdDev,
     Sum,
     Variance,
-    as_aggregation,
 )
 from millpond.errors import ConfigError, MillpondError
 from millpond.state.codec import Codec

@@ -45,11 +45,12 @@ def test_only_the_spark_part_imports_pyspark(path):
 
 STATE = {"errors", "duration", "record", "state"}
 CONNECTORS = STATE | {"connectors", "callsite", "windows"}
-STEPS = CONNECTORS | {"steps", "aggregations", "column"}
+STEPS = CONNECTORS | {"steps", "adapted", "aggregations", "column"}
 ALLOWED = {
     "windows": {"duration"},
     "duration": {"errors"},
     "aggregations": {"errors", "column"},
+    "adapted": {"errors", "aggregations"},
     "state": STATE,
     "connectors": CONNECTORS,
     "steps": STEPS,

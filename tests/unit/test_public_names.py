@@ -5,10 +5,14 @@ from millpond import testing
 def test_the_public_names_are_these():
     assert sorted(millpond.__all__) == [
         "Aggregation",
+        "Aggregator",
         "Application",
         "AvroDeserializer",
         "AvroSerializer",
+        "BaseAggregator",
+        "BaseCollector",
         "Collect",
+        "Collector",
         "Column",
         "ConnectionConfig",
         "Consumer",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.adapted import Adapted
 from millpond.aggregations import Aggregation, Count, Reduce
 from millpond.column import field
 from millpond.connectors import inflight
@@ -426,7 +427,7 @@ def _whether_any(value: Any) -> Any:
 def _is_users(aggregation: Aggregation) -> bool:
     """Tell whether it calls a function of the user's."""
     is_ours = type(aggregation).__module__ == Aggregation.__module__
-    return isinstance(aggregation, Reduce) or not is_ours
+    return isinstance(aggregation, Reduce | Adapted) or not is_ours
 
 
 def _is_of_column(aggregation: Aggregation) -> bool:

@@ -27,7 +27,7 @@ class Totals:
             (name, a.result_by_arrival if by_arrival else a.result)
             for name, a in aggregations.items()
         ]
-        self.is_commutative = all(a.is_commutative for a in self._aggregations)
+        self.is_commutative = all(a.is_commutative and a.is_mergeable for a in self._aggregations)
 
     def start(self) -> States:
         return [aggregation.start() for aggregation in self._aggregations]
