@@ -352,8 +352,8 @@ class Application:
         Args:
             dataframe: Not needed; every frame of the application runs.
             timeout: Stop after so many seconds without a new record.
-            count: Stop when so many records have come out (a batch is never cut, so there may
-                be more).
+            count: Stop when so many records have come out. There may be more where a record
+                gives several, where most of them are filtered out, or where files are read.
             drain: Process what is there, then stop.
             collect: Return the values that came out (with timeout, count or drain, or where
                 all sources are finite lists).

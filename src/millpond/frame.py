@@ -62,6 +62,14 @@ class StreamingDataFrame:
         self._ttl_ms = ttl_ms
         """How long state lives that says nothing else; None: for ever."""
 
+    def __bool__(self) -> bool:
+        msg = (
+            f"a frame has no truth value of its own: {self._head} ({here()}).\n"
+            "Fix: sdf[(sdf['a'] > 1) & (sdf['b'] > 1)] for and, | for or, ~ for not; "
+            "'frame is None' where you ask whether there is one."
+        )
+        raise ConfigError(msg)
+
     # --- functions of a record --------------------------------------------------------------
 
     def apply(

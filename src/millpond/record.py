@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow.compute as pc
+
 from millpond.errors import MillpondError
 
 __all__ = ["Headers", "MessageContext", "Origin", "Record", "current_origin", "message_context"]
@@ -40,6 +42,7 @@ class MessageContext:
     partition: int
     offset: int
     size: int = 0
+    """Bytes of the record's value: as it was read, or as it moved after `group_by`."""
 
 
 class Origin:
@@ -59,7 +62,10 @@ class Origin:
         self._lists: list[list[int]] = []
 
     def enter(self, *columns: Any) -> None:
-        """Point into other records; takes their sources, partitions and offsets as Arrow arrays."""
+        """Point into other records.
+
+        Takes their sources, partitions, offsets and values as Arrow arrays; None: no values.
+        """
         self._columns = columns
         self._lists = []
 
@@ -71,18 +77,22 @@ class Origin:
         if not self._columns:
             return MessageContext("", NOWHERE, -1)
         if not self._lists:
-            self._lists = [column.to_pylist() for column in self._columns]
-        source, partition, offset = (values[self.index] for values in self._lists)
+            *places, values = self._columns
+            lists = [column.to_pylist() for column in places]
+            is_known = values is not None
+            sizes = pc.fill_null(pc.binary_length(values), 0).to_pylist() if is_known else None
+            self._lists = [*lists, sizes or [0] * len(lists[0])]
+        source, partition, offset, size = (values[self.index] for values in self._lists)
         if not 0 <= source < len(self.topics):
             return MessageContext("", NOWHERE, -1)
-        return MessageContext(self.topics[source], partition, offset)
+        return MessageContext(self.topics[source], partition, offset, size)
 
 
 current_origin: ContextVar[Origin | None] = ContextVar("millpond_origin", default=None)
 
 
 def message_context() -> MessageContext:
-    """Return topic, partition and offset of the record being processed.
+    """Return topic, partition, offset and size of the record being processed.
 
     Raises:
         MillpondError: outside of a function that Millpond calls for a record.

@@ -124,8 +124,19 @@ def test_timeout_stops_a_quiet_run_and_count_a_full_one(make_app):
     app.dataframe(clicks)
     produce(app, clicks, [("a", i) for i in range(30)])
 
-    assert app.run(count=15) == list(range(20))
-    assert app.run(timeout=1.0) == list(range(20, 30))
+    assert app.run(count=1) == [0]
+    assert app.run(count=15) == list(range(1, 16))
+    assert app.run(timeout=1.0) == list(range(16, 30))
+
+
+def test_count_ends_soon_where_most_records_are_filtered_out(make_app):
+    app = make_app()
+    app.dataframe(source=list(range(5_000))).filter(lambda value: value % 1_000 == 999)
+
+    values = app.run(count=2)
+
+    assert values[:2] == [999, 1999]
+    assert len(app.reports) < 20
 
 
 def test_crash_and_end_marks_on_spark(make_app):

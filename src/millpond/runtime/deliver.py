@@ -59,18 +59,26 @@ class Delivery:
     def deliver(self, gathered: Gathered, batch_id: int, reads: Any = None) -> None:
         """Deliver one batch under its number; `reads` is what it reads, as JSON."""
         self._write_topics(gathered.outputs, batch_id)
-        for number, batch in gathered.outputs.items():
+        ends: list[pa.RecordBatch] = []
+        for number, batch in sorted(gathered.outputs.items()):
             output = self._plan.outputs[number]
-            if output.kind in ("print", "sink", "collect"):
+            if output.kind == "collect":
+                ends.append(batch)
+            elif output.kind in ("print", "sink"):
                 self._hand_over(output, batch, partial(delivery_id, self._stream, batch_id, reads))
+        self._collect(ends)
+
+    def _collect(self, ends: list[pa.RecordBatch]) -> None:
+        """Keep what reached the end of a frame: record by record, whatever branch it came by."""
+        if ends:
+            whole = ends[0] if len(ends) == 1 else in_order(concat(ends))
+            records = to_records(whole, self._plan.topics)
+            self.collected.extend(collected(record, self._metadata) for record in records)
 
     def _hand_over(
         self, output: Output, batch: pa.RecordBatch, identify: Callable[[str], DeliveryId]
     ) -> None:
         records = to_records(batch, self._plan.topics)
-        if output.kind == "collect":
-            self.collected.extend(collected(record, self._metadata) for record in records)
-            return
         step = output.step
         assert isinstance(step, Emit)
         if output.kind == "sink":

@@ -379,7 +379,10 @@ class StageRunner:
     def _locate(self, entered: pa.RecordBatch, entries: list[Entry]) -> None:
         """Let the origin point into a batch, and have failures told of its records."""
         self._failures.begin(lambda row: entered.slice(row, 1), entries)
-        self._origin.enter(*(entered.column(name) for name in ("source", "partition", "offset")))
+        place = (entered.column(name) for name in ("source", "partition", "offset"))
+        # Of records that were brought together, only the places are kept.
+        has_values = "value" in entered.schema.names
+        self._origin.enter(*place, entered.column("value") if has_values else None)
 
     def _guarded(self, entry: Entry) -> Entry:
         """Return an entry that looks at each record's time before anything else does."""

@@ -326,6 +326,7 @@ class SparkRun:
             clock_file=self._clock_file.path,
             until={} if self._backfill is None else self._backfill.until,
             replay=self._journal.behind(self._directory.committed_clock(self._manifest)),
+            room=self._limits.count or None,
         )
 
     def _make_delivery(self, stack: ExitStack) -> Delivery:
@@ -374,10 +375,10 @@ class SparkRun:
             self._delivery.deliver(gathered, number, self._batch.reads)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
+        self._outputs += gathered.report.outputs
         self._write_clock(gathered.report)
         if self._payloads is not None:
             self._payloads.clear()
-        self._outputs += gathered.report.outputs
         self._busy = time.monotonic()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
@@ -417,7 +418,17 @@ class SparkRun:
         known = {**self._keys, **report.keys}
         keys = [[scope, group, n] for (scope, group), n in known.items()]
         content = {**self._keeper.to_json(), "keys": keys, "planned": self._batch.source}
-        self._clock_file.write(content)
+        self._clock_file.write({**content, "room": self._room(report)})
+
+    def _room(self, report: BatchReport) -> int | None:
+        """Return how many records the next batch may read, so that no more come out than asked.
+
+        Where few of them come out, twice as many as in this batch: one by one would take forever.
+        """
+        if not self._limits.count:
+            return None
+        left = max(1, self._limits.count - self._outputs)
+        return left if 2 * report.outputs >= report.read else max(left, 2 * report.read)
 
     def _crash_where_marked(self, read: int) -> None:
         for name, spool in self._spools.items():

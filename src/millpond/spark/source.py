@@ -92,6 +92,8 @@ class ReaderSettings:
     """Up to where sources are read at most."""
     replay: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Offsets of batches that must be cut as they were cut before, by the number of their clock."""
+    room: int | None = None
+    """How many records the first batch may read where the run ends after a count of outputs."""
 
 
 class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -103,6 +105,9 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final: All | None = None
         self._keeper = Timekeeper(settings.work)
         self._clock_read: tuple[int, int, int] | None = None
+        self._room = settings.room
+        self._begun_at: int | None = None
+        """The number of the clock when the run began."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {FORMAT: {name: self._initial(name) for name in self._names}}
@@ -143,6 +148,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._within(begin, ends, limit.max_rows)
         last = start.get(CLOCK, {})
         self._hear_of(last.get("seq", 0))
+        if self._room is not None:
+            ends = _cut(begin, ends, self._room)
         now = time.time_ns() // 1_000_000
         tick = self._keeper.next(last, now, _moved(begin, ends), alive)
         return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
@@ -150,12 +157,17 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _hear_of(self, seq: int) -> None:
         """Read what the driver has learned from the last batch, if there is anything new."""
         file = Path(self._settings.clock_file)
+        if self._begun_at is None:
+            self._begun_at = seq
         try:
             status = file.stat()
             version = (status.st_mtime_ns, status.st_ino, seq)
             if version != self._clock_read:
                 self._clock_read = version
-                self._keeper.load(json.loads(file.read_text()), seq)
+                content = json.loads(file.read_text())
+                self._keeper.load(content, seq)
+                if seq != self._begun_at:  # what an earlier run wrote is about that run
+                    self._room = content.get("room")
         except (FileNotFoundError, ValueError):
             if self._keeper.seq != seq:
                 self._keeper.load(None, seq)
@@ -274,6 +286,24 @@ def _limited(begin: All, ends: All, most: int) -> All:
         taken = min(count, max(share, 1)) if count else 0
         limited[name][partition] = begin[name].get(partition, 0) + taken
     return limited
+
+
+def _cut(begin: All, ends: All, most: int) -> All:
+    """Return ends that hold exactly so many records, if so many wait.
+
+    What was read least comes first, so that no partition waits forever.
+    """
+    waiting = sorted(
+        (begin[name].get(partition, 0), name, partition, end)
+        for name, offsets in ends.items()
+        for partition, end in offsets.items()
+    )
+    cut: All = {name: {} for name in ends}
+    for low, name, partition, end in waiting:
+        taken = min(end - low, most)
+        cut[name][partition] = low + taken
+        most -= taken
+    return cut
 
 
 def _shared_out(

@@ -357,15 +357,24 @@ class State:
         return value is not _MISSING and not self._has_expired(value)
 
     def get_bytes(self, key: Any, default: bytes | None = None) -> bytes | None:
-        """Return the bytes kept under a name, or the default."""
-        value = self.get(key, default)
-        if value is not None and type(value) is not bytes:
+        """Return the bytes kept under a name, or the default.
+
+        Of a value that was kept with `set`, its JSON.
+        """
+        value = self.get(key, _MISSING)
+        if value is _MISSING:
+            return default
+        if type(value) is bytes:
+            return value
+        try:
+            return msgspec.json.encode(value)
+        except (TypeError, ValueError) as error:
             msg = (
-                f"get_bytes({key!r}) found a value of type {type(value).__name__}.\n"
+                f"get_bytes({key!r}) found a value of type {type(value).__name__}, which JSON "
+                f"cannot say: {error}\n"
                 "Fix: read it with get(), or write it with set_bytes()."
             )
-            raise ValueTypeError(msg)
-        return value
+            raise ValueTypeError(msg) from None
 
     def set_bytes(self, key: Any, value: bytes, ttl: Duration | None = UNSET) -> None:
         """Keep bytes under a name, as they are."""

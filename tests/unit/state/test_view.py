@@ -130,12 +130,16 @@ def test_bytes_are_kept_as_they_are(state):
 
 
 def test_bytes_are_asked_of_a_value_of_another_type(state):
-    state.set("a", 5)
+    state.set("a", {"n": [1, None]})
+    state.set("b", None)
+    state.set("c", {(1, 2): 3})
 
+    assert state.get_bytes("a") == b'{"n":[1,null]}'
+    assert state.get_bytes("b", b"default") == b"null"
     with pytest.raises(
-        ValueTypeError, match=r"get_bytes\('a'\) found a value of type int(.|\n)*Fix:"
+        ValueTypeError, match=r"get_bytes\('c'\) found a value of type dict(.|\n)*Fix:"
     ):
-        state.get_bytes("a")
+        state.get_bytes("c")
     with pytest.raises(ValueTypeError, match="takes bytes(.|\n)*Fix:"):
         state.set_bytes("a", "text")
 
