@@ -49,6 +49,20 @@ def test_what_is_written_again_is_read_and_copied_as_it_is_now(folder):
         file.delete()
 
 
+def test_a_file_that_is_replaced_meanwhile_is_read_whole(folder):
+    file, sizes, read = folder / "file", range(1, 40), []
+    file.write(b"x")
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(lambda: [file.write(b"x" * size) for size in sizes])
+        while not writing.done():
+            read.append(file.read())
+        writing.result()
+
+    assert len(read) > 1
+    assert all(data is not None and data == b"x" * len(data) and data for data in read)
+
+
 def test_what_is_not_there_is_empty(folder):
     assert (folder / "nothing").entries() == []
     assert (folder / "nothing").read() is None

@@ -23,11 +23,11 @@ __all__ = ["HadoopFiles"]
 
 _MISSING = "java.io.FileNotFoundException"
 
-# What is said where a file is there already; S3 has words of its own.
-_TAKEN = (
-    "org.apache.hadoop.fs.FileAlreadyExistsException",
-    "org.apache.hadoop.fs.s3a.RemoteFileChangedException",
-)
+# What S3 reports where a file was replaced between two requests, or exists already.
+_CHANGED = "org.apache.hadoop.fs.s3a.RemoteFileChangedException"
+
+# What is reported where a file exists already.
+_TAKEN = ("org.apache.hadoop.fs.FileAlreadyExistsException", _CHANGED)
 
 # What S3 says where another one writes the same file in this moment, and may yet fail; how often
 # and after how many seconds it is asked again.
@@ -53,16 +53,23 @@ class HadoopFiles:
 
     def read(self, path: str) -> bytes | None:
         with _telling(path):
-            try:
-                stream = self._system(path).open(self._path(path))
-            except Py4JJavaError as error:
-                if _kind(error) == _MISSING:
-                    return None
-                raise
-            try:
-                return bytes(self._streams.toByteArray(stream))
-            finally:
-                stream.close()
+            for attempt in range(_TRIES):
+                try:
+                    return self._read_once(path)
+                except Py4JJavaError as error:
+                    if _kind(error) == _MISSING:
+                        return None
+                    # It was replaced between the request for its size and the one for its bytes.
+                    if _kind(error) != _CHANGED or attempt == _TRIES - 1:
+                        raise
+        return None
+
+    def _read_once(self, path: str) -> bytes:
+        stream = self._system(path).open(self._path(path))
+        try:
+            return bytes(self._streams.toByteArray(stream))
+        finally:
+            stream.close()
 
     def measured(self, path: str) -> tuple[int, int | None]:
         data, found = self.read(path) or b"", self._crc32c()
