@@ -265,6 +265,8 @@ def test_who_takes_over_does_so_though_the_other_one_is_quicker(broker, monkeypa
     with pytest.raises(BrokerError, match="taken over"):
         write(old, out, 2, (b"a", b"zombie"))
     write(new, out, 2, (b"a", b"3"))
+    # The broker shows a transaction a moment after it has acknowledged the commit.
+    wait_for(lambda: len(seen(broker, out)) >= 3)
     assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
 
 

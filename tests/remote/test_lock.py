@@ -80,12 +80,12 @@ def test_who_was_replaced_while_it_was_silent_learns_of_it(store):
 
 def test_who_cannot_say_that_it_lives_takes_itself_for_dead(store, monkeypatch):
     monkeypatch.setattr(lock, "_BEAT", 60.0)
-    monkeypatch.setattr(lock, "_SILENT", 0.2)
+    monkeypatch.setattr(lock, "_SILENT", 1.0)
     with lock.locked(store, "group", "running") as hold:
-        time.sleep(0.3)
+        time.sleep(1.1)
         hold.check()  # it has only been paused: it says so now
         monkeypatch.setattr(lock, "_lease", None)  # the store does not answer
-        time.sleep(0.3)
+        time.sleep(1.1)
 
         with pytest.raises(GroupInUseError, match=r"does not answer(.|\n)*Fix:"):
             hold.check()
