@@ -32,7 +32,7 @@ from millpond.connectors.formats import (
     ProtobufDeserializer,
     ProtobufSerializer,
 )
-from millpond.connectors.protocols import Sink, SinkBatch
+from millpond.connectors.protocols import Sink, SinkBatch, TopicConsumer, TopicProducer
 from millpond.connectors.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
@@ -95,6 +95,8 @@ __all__ = [
     "TimestampType",
     "Topic",
     "TopicConfig",
+    "TopicConsumer",
+    "TopicProducer",
     "Variance",
     "message_context",
 ]

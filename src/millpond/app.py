@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from millpond import guard
 from millpond.callsite import here
@@ -20,7 +20,8 @@ from millpond.config import Config
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.embedded import EmbeddedBroker
 from millpond.connectors.log import Log
-from millpond.connectors.protocols import Broker, Source
+from millpond.connectors.protocols import Broker, Source, TopicConsumer, TopicProducer
+from millpond.connectors.serde import Deserializer, Serializer
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.directory import StateDirectory
@@ -28,6 +29,16 @@ from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
 from millpond.files import Files
 from millpond.frame import StreamingDataFrame, clocking
+from millpond.options import (
+    ErrorCallback,
+    ErrorPolicy,
+    Format,
+    LostRecords,
+    OffsetReset,
+    Persistence,
+    ProcessingGuarantee,
+    Recovery,
+)
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
 from millpond.runtime.gather import BatchReport
@@ -46,6 +57,7 @@ __all__ = ["Application"]
 logger = logging.getLogger("millpond")
 
 T = TypeVar("T", bound=type)
+Lift = TypeVar("Lift", bound=Callable[[dict[Any, Any]], dict[Any, Any]])
 
 _KINDS: dict[type, Any] = {
     ListSource: "list",
@@ -101,18 +113,18 @@ class Application:
         consumer_group: str = "default",
         state_dir: str | Path = "state",
         topics_dir: str | Path = "topics",
-        auto_offset_reset: str = "latest",
-        processing_guarantee: str = "exactly-once",
+        auto_offset_reset: OffsetReset = "latest",
+        processing_guarantee: ProcessingGuarantee = "exactly-once",
         auto_create_topics: bool = True,
-        on_lost_records: str = "stop",
+        on_lost_records: LostRecords = "stop",
         consumer_extra_config: dict[str, Any] | None = None,
         producer_extra_config: dict[str, Any] | None = None,
         commit_interval: float = 0.0,
         max_records_per_batch: int | None = None,
-        on_error: str = "stop",
-        on_processing_error: Callable[..., bool] | None = None,
-        recover: str = "stop",
-        persistence: str = "directory",
+        on_error: ErrorPolicy = "stop",
+        on_processing_error: ErrorCallback | None = None,
+        recover: Recovery = "stop",
+        persistence: Persistence = "directory",
         state_ttl: Duration | None = None,
         master: str | None = None,
         spark: Any = None,
@@ -173,7 +185,7 @@ class Application:
             connection,
             self.topics,
             creates=config.auto_create_topics,
-            guarantee=config.processing_guarantee,  # type: ignore[arg-type]
+            guarantee=config.processing_guarantee,
             skips_lost=config.on_lost_records == "skip",
         )
 
@@ -189,10 +201,10 @@ class Application:
     def topic(
         self,
         name: str,
-        value_deserializer: Any = "json",
-        key_deserializer: Any = "bytes",
-        value_serializer: Any = "json",
-        key_serializer: Any = "bytes",
+        value_deserializer: Format | Deserializer | type[Any] = "json",
+        key_deserializer: Format | Deserializer | type[Any] = "bytes",
+        value_serializer: Format | Serializer | type[Any] = "json",
+        key_serializer: Format | Serializer | type[Any] = "bytes",
         timestamp_extractor: TimestampExtractor | None = None,
         config: TopicConfig | None = None,
         *,
@@ -301,9 +313,7 @@ class Application:
         """
         return self.codec.register(registered)
 
-    def migration(
-        self, store: str, from_version: int
-    ) -> Callable[[Callable[[dict[Any, Any]], dict[Any, Any]]], Any]:
+    def migration(self, store: str, from_version: int) -> Callable[[Lift], Lift]:
         """Decorate a function that lifts the values of a key to the next version.
 
             @app.migration("default", from_version=1)
@@ -327,7 +337,7 @@ class Application:
             msg = f"there is a migration of {store!r} from version {from_version} already."
             raise ConfigError(msg + f"\nFix: from_version={from_version + 1}.")
 
-        def take(function: Any) -> Any:
+        def take(function: Lift) -> Lift:
             lifts[from_version] = function
             return function
 
@@ -385,7 +395,7 @@ class Application:
         files: dict[str, FileSource] | None = None,
         *,
         until: dict[str, dict[int, int]] | None = None,
-        live_from: str = "earliest",
+        live_from: Literal["earliest", "latest"] = "earliest",
         outputs: bool = False,
     ) -> int:
         """Process history before the first run; the next run goes on at exactly the next offset.
@@ -563,13 +573,13 @@ class Application:
 
     # --- topics from Python -----------------------------------------------------------------
 
-    def get_producer(self) -> Any:
+    def get_producer(self) -> TopicProducer:
         """Return a producer: a context manager with `produce` and `flush`."""
         if guard.is_left_out("get_producer()"):
             return guard.NoProducer()
         return self.broker.producer()
 
-    def get_consumer(self) -> Any:
+    def get_consumer(self) -> TopicConsumer:
         """Return a consumer: a context manager with `subscribe`, `poll` and `read`."""
         return self.broker.consumer()
 

@@ -101,7 +101,8 @@ def backfill(
             msg = f"--until {place}={offset} names no offset."
             raise ConfigError(msg + "\nFix: TOPIC:PARTITION=OFFSET, as in clicks:0=1000.")
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
-    count = program.backfill(sources, until=ends, live_from=live_from, outputs=outputs)
+    word: Any = live_from  # `backfill` refuses what it does not know
+    count = program.backfill(sources, until=ends, live_from=word, outputs=outputs)
     typer.echo(f"{count:,} records of history; the next run goes on behind them.")
 
 

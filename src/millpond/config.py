@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
+from millpond.options import (
+    ErrorCallback,
+    ErrorPolicy,
+    LostRecords,
+    OffsetReset,
+    Persistence,
+    ProcessingGuarantee,
+    Recovery,
+)
 
 __all__ = ["Config", "groups_for"]
 
@@ -39,18 +47,18 @@ class Config:
     state_dir: str = "state"
     topics_dir: str = "topics"
     connection: ConnectionConfig | None = None
-    processing_guarantee: str = "exactly-once"
+    processing_guarantee: ProcessingGuarantee = "exactly-once"
     auto_create_topics: bool = True
-    on_lost_records: str = "stop"
+    on_lost_records: LostRecords = "stop"
     consumer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
     producer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: OffsetReset = "latest"
     commit_interval: float = 0.0
     max_records_per_batch: int | None = None
-    on_error: str = "stop"
-    on_processing_error: Callable[..., bool] | None = None
-    recover: str = "stop"
-    persistence: str = "directory"
+    on_error: ErrorPolicy = "stop"
+    on_processing_error: ErrorCallback | None = None
+    recover: Recovery = "stop"
+    persistence: Persistence = "directory"
     state_ttl_ms: int | None = None
     master: str | None = None
     spark: Any = field(default=None, repr=False)

@@ -9,17 +9,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
-from millpond.adapted import as_aggregation
+from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import Aggregation
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value
+from millpond.connectors.protocols import Sink
 from millpond.connectors.sinks import as_sink, sink_name
 from millpond.connectors.topic import Topic
 from millpond.duration import Duration, milliseconds, wait
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.options import (
+    ExpandFunction,
+    ExpandMetadataFunction,
+    ExpandMetadataStateFunction,
+    ExpandStateFunction,
+    LateCallback,
+    MetadataFunction,
+    MetadataStateFunction,
+    StateFunction,
+    TimerFunction,
+    TopicFunction,
+    ValueFunction,
+    WindowCallback,
+)
+from millpond.record import Record
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import (
@@ -72,6 +88,90 @@ class StreamingDataFrame:
 
     # --- functions of a record --------------------------------------------------------------
 
+    @overload
+    def apply(
+        self,
+        func: ValueFunction,
+        *,
+        stateful: Literal[False] = False,
+        expand: Literal[False] = False,
+        metadata: Literal[False] = False,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: ExpandFunction,
+        *,
+        stateful: Literal[False] = False,
+        expand: Literal[True],
+        metadata: Literal[False] = False,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: StateFunction,
+        *,
+        stateful: Literal[True],
+        expand: Literal[False] = False,
+        metadata: Literal[False] = False,
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: ExpandStateFunction,
+        *,
+        stateful: Literal[True],
+        expand: Literal[True],
+        metadata: Literal[False] = False,
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: MetadataFunction,
+        *,
+        stateful: Literal[False] = False,
+        expand: Literal[False] = False,
+        metadata: Literal[True],
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: ExpandMetadataFunction,
+        *,
+        stateful: Literal[False] = False,
+        expand: Literal[True],
+        metadata: Literal[True],
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: MetadataStateFunction,
+        *,
+        stateful: Literal[True],
+        expand: Literal[False] = False,
+        metadata: Literal[True],
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def apply(
+        self,
+        func: ExpandMetadataStateFunction,
+        *,
+        stateful: Literal[True],
+        expand: Literal[True],
+        metadata: Literal[True],
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
     def apply(
         self,
         func: Callable[..., Any],
@@ -79,7 +179,7 @@ class StreamingDataFrame:
         stateful: bool = False,
         expand: bool = False,
         metadata: bool = False,
-        on_timer: Callable[[Any, Any, Any], Any] | None = None,
+        on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
         """Replace each value by what a function gives for it; None is a value like any other.
 
@@ -98,13 +198,51 @@ class StreamingDataFrame:
         kind: MapKind = "expand" if expand else "apply"
         return self._map(kind, func, stateful, metadata, on_timer)
 
+    @overload
+    def update(
+        self,
+        func: ValueFunction,
+        *,
+        stateful: Literal[False] = False,
+        metadata: Literal[False] = False,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def update(
+        self,
+        func: StateFunction,
+        *,
+        stateful: Literal[True],
+        metadata: Literal[False] = False,
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def update(
+        self,
+        func: MetadataFunction,
+        *,
+        stateful: Literal[False] = False,
+        metadata: Literal[True],
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def update(
+        self,
+        func: MetadataStateFunction,
+        *,
+        stateful: Literal[True],
+        metadata: Literal[True],
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame: ...
+
     def update(
         self,
         func: Callable[..., Any],
         *,
         stateful: bool = False,
         metadata: bool = False,
-        on_timer: Callable[[Any, Any, Any], Any] | None = None,
+        on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
         """Call a function that changes the value, or does something else; in place.
 
@@ -116,6 +254,42 @@ class StreamingDataFrame:
         [{'a': 1, 'b': 2}]
         """
         return self._here(self._map("update", func, stateful, metadata, on_timer))
+
+    @overload
+    def filter(
+        self,
+        func: ValueFunction,
+        *,
+        stateful: Literal[False] = False,
+        metadata: Literal[False] = False,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def filter(
+        self,
+        func: StateFunction,
+        *,
+        stateful: Literal[True],
+        metadata: Literal[False] = False,
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def filter(
+        self,
+        func: MetadataFunction,
+        *,
+        stateful: Literal[False] = False,
+        metadata: Literal[True],
+    ) -> StreamingDataFrame: ...
+
+    @overload
+    def filter(
+        self,
+        func: MetadataStateFunction,
+        *,
+        stateful: Literal[True],
+        metadata: Literal[True],
+    ) -> StreamingDataFrame: ...
 
     def filter(
         self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False
@@ -262,7 +436,11 @@ class StreamingDataFrame:
         )
 
     def agg(
-        self, *, emit: Any = "record", name: Any = "agg", **aggregations: Aggregation
+        self,
+        *,
+        emit: Literal["record", "batch"] = "record",
+        name: str = "agg",
+        **aggregations: Aggregation | Aggregator | Collector,
     ) -> StreamingDataFrame:
         """Keep running totals per key, over everything so far; late records count like others.
 
@@ -302,9 +480,9 @@ class StreamingDataFrame:
         duration_ms: Duration,
         grace_ms: Duration = 0,
         name: str | None = None,
-        on_late: Callable[..., bool] | None = None,
-        before_update: Callable[..., bool] | None = None,
-        after_update: Callable[..., bool] | None = None,
+        on_late: LateCallback | None = None,
+        before_update: WindowCallback | None = None,
+        after_update: WindowCallback | None = None,
         corrections_ms: Duration = 0,
     ) -> WindowDefinition:
         """Cut time into windows of one length, one behind the other, aligned to 1970.
@@ -337,9 +515,9 @@ class StreamingDataFrame:
         step_ms: Duration,
         grace_ms: Duration = 0,
         name: str | None = None,
-        on_late: Callable[..., bool] | None = None,
-        before_update: Callable[..., bool] | None = None,
-        after_update: Callable[..., bool] | None = None,
+        on_late: LateCallback | None = None,
+        before_update: WindowCallback | None = None,
+        after_update: WindowCallback | None = None,
         corrections_ms: Duration = 0,
     ) -> WindowDefinition:
         """Windows of one length, one every `step_ms`, so that they overlap.
@@ -364,7 +542,7 @@ class StreamingDataFrame:
         duration_ms: Duration,
         grace_ms: Duration = 0,
         name: str | None = None,
-        on_late: Callable[..., bool] | None = None,
+        on_late: LateCallback | None = None,
     ) -> WindowDefinition:
         """For each record the window that ends with it, both ends included."""
         duration = milliseconds(duration_ms, "duration_ms")
@@ -376,7 +554,7 @@ class StreamingDataFrame:
         inactivity_gap_ms: Duration,
         grace_ms: Duration = 0,
         name: str | None = None,
-        on_late: Callable[..., bool] | None = None,
+        on_late: LateCallback | None = None,
     ) -> WindowDefinition:
         """Records with no longer pause between them than the gap; `end` is the last of them."""
         gap = milliseconds(inactivity_gap_ms, "inactivity_gap_ms")
@@ -452,9 +630,9 @@ class StreamingDataFrame:
         self,
         function: Callable[[Any, Any], Any],
         name: str = "table",
-        emit: Any = "changes",
+        emit: Literal["changes", "all"] = "changes",
         *,
-        tables: Any = "arrow",
+        tables: Literal["arrow", "pandas"] = "arrow",
         schema: Any = None,
     ) -> StreamingDataFrame:
         """Call `function(batch, state) -> state` with tables, once per key group and batch.
@@ -501,7 +679,13 @@ class StreamingDataFrame:
 
     # --- fields -----------------------------------------------------------------------------
 
-    def __getitem__(self, item: Any) -> Any:
+    @overload
+    def __getitem__(self, item: str) -> Column: ...
+
+    @overload
+    def __getitem__(self, item: list[str] | Column | StreamingDataFrame) -> StreamingDataFrame: ...
+
+    def __getitem__(self, item: Any) -> Column | StreamingDataFrame:
         if isinstance(item, str):
             return Column(lambda value, *rest: field(value, item), item, self._head)
         if isinstance(item, list):
@@ -561,7 +745,9 @@ class StreamingDataFrame:
 
         return self.update(fill)
 
-    def drop(self, columns: str | list[str], errors: str = "raise") -> StreamingDataFrame:
+    def drop(
+        self, columns: str | list[str], errors: Literal["raise", "ignore"] = "raise"
+    ) -> StreamingDataFrame:
         """Take fields out of the value; in place. `errors="ignore"` lets them be missing."""
         names = [columns] if isinstance(columns, str) else list(columns)
         if errors not in ("raise", "ignore") or not names:
@@ -582,7 +768,7 @@ class StreamingDataFrame:
 
     def to_topic(
         self,
-        topic: Topic | Callable[[Any, Any, int, Any], Topic],
+        topic: Topic | TopicFunction,
         key: Callable[[Any], Any] | None = None,
     ) -> StreamingDataFrame:
         """Write each record to a topic; in place, records also go on.
@@ -620,7 +806,9 @@ class StreamingDataFrame:
         options = {"pretty": pretty, "metadata": metadata}
         return self._here(self._emit("print", "print", 0, options))
 
-    def sink(self, sink: Any, name: str | None = None) -> None:
+    def sink(
+        self, sink: Sink | Callable[[list[Record], str], Any], name: str | None = None
+    ) -> None:
         """Give each batch to a Python sink on the driver; nothing can follow.
 
         Args:
@@ -650,7 +838,7 @@ class StreamingDataFrame:
         function: Callable[..., Any],
         stateful: bool,
         metadata: bool,
-        on_timer: Callable[[Any, Any, Any], Any] | None = None,
+        on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
         verb = {"timestamp": "set_timestamp", "headers": "set_headers"}.get(kind, kind)
         _check_function(function, 1 + 3 * metadata + stateful, verb)

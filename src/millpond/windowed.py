@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millpond.adapted import as_aggregation
+from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -23,6 +23,7 @@ from millpond.aggregations import (
 )
 from millpond.callsite import here
 from millpond.errors import ConfigError, shown
+from millpond.options import LateCallback, WindowCallback
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Late, Step, Window
 from millpond.windows import Closing, Counted, TimeWindow, WindowKind
@@ -39,9 +40,9 @@ _TAKEN = ("start", "end", "revision")
 class Callbacks:
     """The functions a window calls."""
 
-    on_late: Callable[..., bool] | None = None
-    before_update: Callable[..., bool] | None = None
-    after_update: Callable[..., bool] | None = None
+    on_late: LateCallback | None = None
+    before_update: WindowCallback | None = None
+    after_update: WindowCallback | None = None
 
 
 class WindowDefinition:
@@ -63,7 +64,7 @@ class WindowDefinition:
         self._head = head
         self._then = then
 
-    def agg(self, **aggregations: Aggregation) -> WindowedFrame:
+    def agg(self, **aggregations: Aggregation | Aggregator | Collector) -> WindowedFrame:
         """Aggregate in several ways at once; each name becomes a field of the result.
 
         >>> from millpond import Count, Sum

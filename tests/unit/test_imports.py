@@ -53,6 +53,7 @@ ALLOWED = {
     "adapted": {"errors", "aggregations"},
     "state": STATE,
     "connectors": CONNECTORS,
+    "options": CONNECTORS | {"options"},
     "steps": STEPS,
     "plan": STEPS | {"plan"},
     "runtime": STEPS | {"plan", "runtime"},

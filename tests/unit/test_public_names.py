@@ -51,6 +51,8 @@ def test_the_public_names_are_these():
         "TimestampType",
         "Topic",
         "TopicConfig",
+        "TopicConsumer",
+        "TopicProducer",
         "Variance",
         "message_context",
     ]

@@ -6,17 +6,26 @@ same range, always: that is what makes a replay exact. A sink receives each comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
-from millpond.record import Record
+from millpond.record import Headers, Record
 
-__all__ = ["Broker", "Offsets", "Sink", "SinkBatch", "Source", "SourceReader"]
+__all__ = [
+    "Broker",
+    "Offsets",
+    "Sink",
+    "SinkBatch",
+    "Source",
+    "SourceReader",
+    "TopicConsumer",
+    "TopicProducer",
+]
 
 Offsets = dict[str, int]
 """Partition (its number, as text: Spark keeps offsets as JSON) to offset."""
@@ -56,14 +65,56 @@ class Broker(Protocol):
     ) -> Any:
         """Return what writes the outputs of batches (a `runtime.deliver.TopicWriter`)."""
 
-    def producer(self) -> Any:
+    def producer(self) -> TopicProducer:
         """Return a producer for Python programs."""
 
-    def consumer(self) -> Any:
+    def consumer(self) -> TopicConsumer:
         """Return a consumer for Python programs."""
 
     def listed(self) -> list[tuple[str, int, int]]:
         """Return the name, the partitions and the number of records of each topic."""
+
+
+class TopicProducer(Protocol):
+    """Writes records to topics: what `Application.get_producer` returns, whatever the broker."""
+
+    def produce(
+        self,
+        topic: str | Topic,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record, now or with the next `flush`."""
+
+    def flush(self, timeout: float | None = None) -> Any:
+        """Write what is held back."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class TopicConsumer(Protocol):
+    """Reads records of topics: what `Application.get_consumer` returns, whatever the broker."""
+
+    def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
+        """Choose the topics that `poll` reads."""
+
+    def poll(self, timeout: float = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds."""
+
+    def read(self, topic: str | Topic) -> Iterator[Record]:
+        """Yield every record that a topic holds now."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @runtime_checkable

@@ -55,13 +55,13 @@ def fast(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Serializer(Protocol):
     """Gives the bytes of a value that is not None."""
 
-    def __call__(self, value: Any) -> bytes: ...
+    def __call__(self, value: Any, /) -> bytes: ...
 
 
 class Deserializer(Protocol):
     """Gives the value of bytes that are not None."""
 
-    def __call__(self, data: bytes) -> Any: ...
+    def __call__(self, data: bytes, /) -> Any: ...
 
 
 class JSONSerializer(Registered):

@@ -217,7 +217,7 @@ class SparkRun:
         return Settings(
             self._manifest.groups,
             self._program.codec,
-            config.on_error,  # type: ignore[arg-type]
+            config.on_error,
             config.on_processing_error,
             keeps_clock=self._has_foreign_sources(),
             payloads=None if self._payloads is None else self._payloads.path,
