@@ -22,6 +22,8 @@ __all__ = ["TableUpdate"]
 
 _KEY, _TIMESTAMP = "_key", "_timestamp"
 
+_NAN = object()
+
 
 class TableUpdate:
     """The step at work; the state is an Arrow stream kept with the key group."""
@@ -77,8 +79,7 @@ class TableUpdate:
         except Exception as error:
             raise StepFailure(step, error, numbers) from error
         if step.emit == "changes" and before is not None:
-            old = before.to_pylist()
-            return [r for r in rows if r not in old] if len(old) < 50 else _changed(rows, old)
+            return _changed(rows, before.to_pylist())
         return rows
 
     def _emit(self, number: int, row: dict[str, Any], timestamp: int) -> None:
@@ -131,5 +132,14 @@ def _table(records: list[dict[str, Any]]) -> pa.Table:
 
 
 def _changed(rows: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    known = {repr(row) for row in old}
-    return [row for row in rows if repr(row) not in known]
+    known = {_as_equal(row) for row in old}
+    return [row for row in rows if _as_equal(row) not in known]
+
+
+def _as_equal(value: Any) -> Any:
+    """Return something that can be hashed, and is the same for equal values and for any two NaN."""
+    if isinstance(value, dict):
+        return frozenset((name, _as_equal(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_as_equal(item) for item in value)
+    return value if value == value else _NAN
