@@ -157,7 +157,7 @@ def _packed_mark(mark: str, content: Any) -> Any:
         return Ext(int(mark.removeprefix("$ext:")), base64.b64decode(content))
     kind, _, name = mark[1:].rpartition(":")
     codes = {known: code for code, known in _REGISTERED.items()}
-    if (kind in codes and name.isidentifier()) or "." in name:
+    if kind in codes and (name.isidentifier() or "." in name):
         return Ext(codes[kind], _encode([name, _packed(content)]))
     msg = f"{shown({mark: content})} is no value.\nFix: {{'$dict': ...}} for a dict with that name."
     raise ValueTypeError(msg)

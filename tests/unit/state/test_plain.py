@@ -60,6 +60,12 @@ def test_values_of_types_that_are_not_known_here_are_shown_and_come_back():
     assert codec.decode(from_plain(plain)) == [Point(1, (2, 3)), Color.RED]
 
 
+@pytest.mark.parametrize("mark", ["$foo:a.b", "$foo:a", "$:", "$enum:1"])
+def test_a_type_of_a_kind_that_is_not_known_is_refused(mark):
+    with pytest.raises(ValueTypeError, match=r"no value(.|\n)*Fix:"):
+        from_plain({mark: 1})
+
+
 def test_a_mark_that_is_none_is_refused():
     with pytest.raises(ValueTypeError, match=r"no value(.|\n)*Fix:"):
         from_plain({"$no such:thing!": 1})
