@@ -208,11 +208,8 @@ def test_a_signal_stops_behind_the_current_batch(make_app, number):
 
 
 def signal_after_first_output(app, number):
-    while (
-        not Log(app.config.topics_dir).exists("out")
-        or not mp.Consumer(Log(app.config.topics_dir)).read("out")
-        or not Log(app.config.topics_dir).end("out", 0)
-    ):
+    log = Log(app.config.topics_dir)
+    while not log.exists("out") or not log.end("out", 0):
         time.sleep(0.02)
     os.kill(os.getpid(), number)
 

@@ -252,8 +252,8 @@ def _extracted(read: Read, extract: Callable[..., Any], give: Push) -> Push:
 
     def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            moment = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
-            timestamp = _checked_timestamp(moment, "timestamp_extractor")
+            extracted = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
+            timestamp = _checked_timestamp(extracted, "timestamp_extractor")
         except Exception as error:
             raise StepFailure(read, error) from error
         give(value, key, timestamp, headers)
@@ -398,10 +398,10 @@ def _items(results: Any) -> Iterator[Any]:
 def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     def set_timestamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            moment = _checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
+            stamp = _checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
         except Exception as error:
             raise StepFailure(step, error) from error
-        give(value, key, moment, headers)
+        give(value, key, stamp, headers)
 
     return set_timestamp
 
