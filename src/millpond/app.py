@@ -163,8 +163,7 @@ class Application:
         }
         self.topics: dict[str, Topic] = {}
         self.broker = self._make_broker()
-        self.reports: deque[BatchReport] = deque(maxlen=1000)
-        """What the latest batches did: records read, put out, filtered, put aside."""
+        self._reports: deque[BatchReport] = deque(maxlen=1000)
         self._running: Any = None
         self._lasts = True
         """Whether what is run, or will be, is to run for long; decides how Java is started."""
@@ -473,7 +472,7 @@ class Application:
                 self.codec,
                 self.broker,
                 self.topics,
-                self.reports,
+                self._reports,
                 self._session,
             )
             self._running = SparkRun(program, directory, limits, hold, backfill)
@@ -518,6 +517,11 @@ class Application:
             state_dir,
             lasts=self._lasts,
         )
+
+    @property
+    def reports(self) -> list[BatchReport]:
+        """What the latest 1,000 batches of this process did, the last one at the end."""
+        return list(self._reports)
 
     def stop(self) -> None:
         """Stop the run behind the current batch. Can be called from any thread."""

@@ -53,6 +53,22 @@ Setting = Annotated[
 _TOPICS = Path("topics")
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"millpond {__version__}")
+        raise typer.Exit
+
+
+@command.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options that go without a command."""
+
+
 @command.command()
 def run(
     app: AppFile,
