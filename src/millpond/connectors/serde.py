@@ -99,7 +99,7 @@ class JSONSerializer(Registered):
         return None if self._dumps or self._check or self._registry else _encode_json
 
     def __call__(self, value: Any) -> bytes:
-        return attempt("write as json", self._write, value)  # type: ignore[no-any-return]
+        return attempt("write as json", self._write, value, _fix_writing)  # type: ignore[no-any-return]
 
     def _write(self, value: Any) -> Any:
         if self._check is not None:
@@ -153,7 +153,7 @@ class JSONDeserializer(Registered):
         return None if self._loads or self._check or self._registry else _decode_json
 
     def __call__(self, data: bytes) -> Any:
-        return attempt("read as json", self._read, data)
+        return attempt("read as json", self._read, data, _fix_reading)
 
     def _read(self, data: bytes) -> Any:
         if self._registry is not None:
@@ -403,18 +403,38 @@ def _resolve(named: Any, known: dict[str, type], what: str) -> Any:
     return made
 
 
-def attempt(action: str, function: Callable[[Any], Any], given: Any) -> Any:
+def _fix(given: Any) -> str:
+    return "choose the (de)serializer that fits this topic, or fix the producer"
+
+
+def _fix_writing(value: Any) -> str:
+    return (
+        "turn the value into what JSON has before it is written, such as int(n), str(x) or a dict "
+        "with text as keys, or pass value_serializer=JSONSerializer(dumps=a_function_of_yours)"
+    )
+
+
+def _fix_reading(data: bytes) -> str:
+    if b"NaN" in data or b"Infinity" in data:
+        read = "value_deserializer=JSONDeserializer(loads=json.loads)"
+        return f"{read}, which reads NaN and Infinity, or fix the producer: JSON has neither"
+    return _fix(data)
+
+
+def attempt(
+    action: str,
+    function: Callable[[Any], Any],
+    given: Any,
+    fix: Callable[[Any], str] = _fix,
+) -> Any:
     """Call a function of another library; whatever it raises is about the value it was given."""
     try:
         return function(given)
     except MillpondError:
         raise
     except Exception as error:
-        raise SerializationError(_failed(action, given, error)) from error
+        raise SerializationError(_failed(action, given, error, fix(given))) from error
 
 
-def _failed(action: str, value: object, reason: object) -> str:
-    return (
-        f"cannot {action}: {shown(value)} ({shorter(reason)}).\n"
-        "Fix: choose the (de)serializer that fits this topic, or mend the producer."
-    )
+def _failed(action: str, value: object, reason: object, fix: str = "") -> str:
+    return f"cannot {action}: {shown(value)} ({shorter(reason)}).\nFix: {fix or _fix(value)}."

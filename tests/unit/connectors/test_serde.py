@@ -1,7 +1,11 @@
 import json
+import math
 import pickle
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
+import numpy as np
 import pytest
 
 from millpond.connectors import inflight
@@ -231,3 +235,43 @@ def test_a_timestamp_extractor_must_be_a_function():
 
 def test_a_topic_shows_its_name():
     assert str(make_topic("clicks")) == "clicks"
+
+
+NUMPY = np.int64(1)
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (math.nan, b"null"),
+        ({"a": [math.inf]}, b'{"a":[null]}'),
+        (Decimal("1.10"), b'"1.10"'),
+        (datetime(2026, 1, 1, 12), b'"2026-01-01T12:00:00"'),
+        (datetime(2026, 1, 1, 12, tzinfo=UTC), b'"2026-01-01T12:00:00Z"'),
+        (date(2026, 1, 1), b'"2026-01-01"'),
+        (timedelta(seconds=90), b'"PT90S"'),
+        ({3}, b"[3]"),
+        ((1, (2,)), b"[1,[2]]"),
+        (b"xy", b'"eHk="'),
+        (UUID(int=1), b'"00000000-0000-0000-0000-000000000001"'),
+        ({1: "a", 1.5: "b", b"x": "c"}, b'{"1":"a","1.5":"b","eA==":"c"}'),
+        (2**70, b"1180591620717411303424"),
+    ],
+    ids=str,
+)
+def test_types_that_json_lacks_are_written_as_the_documents_say(value, data):
+    assert serializer("json")(value) == data
+
+
+@pytest.mark.parametrize("value", [{None: 1}, {True: 1}, {(1, 2): 3}, NUMPY, 1j, object()], ids=str)
+def test_a_value_that_json_cannot_have_is_an_error_that_says_what_to_do(value):
+    with pytest.raises(SerializationError, match=r"write as json(.|\n)*Fix: turn the value into"):
+        serializer("json")(value)
+
+
+@pytest.mark.parametrize("data", [b"NaN", b'{"a": -Infinity}'])
+def test_nan_as_python_writes_it_is_an_error_whose_fix_reads_it(data):
+    with pytest.raises(SerializationError, match=r"Fix: .*JSONDeserializer\(loads=json.loads\)"):
+        deserializer("json")(data)
+
+    assert repr(JSONDeserializer(loads=json.loads)(data)) == repr(json.loads(data))
