@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,13 +14,27 @@ from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
-from millpond.errors import ConfigError, TopicError, shown
+from millpond.errors import ConfigError, SerializationError, TopicError, shown
 from millpond.record import Record
 
-__all__ = ["Consumer", "LogWriter", "Producer", "as_bytes", "check_timestamp", "choose_partition"]
+__all__ = [
+    "Consumer",
+    "LogWriter",
+    "Producer",
+    "as_bytes",
+    "check_partition",
+    "check_timestamp",
+    "choose_partition",
+]
 
 # Records a producer holds back before it writes a segment.
 _BUFFER = 10_000
+
+# The last millisecond of the year 9999: a larger number is microseconds, or a mistake.
+_LATEST_MS = 253_402_300_799_999
+
+# A column of Arrow holds less than 2 GiB, and so does each of its values.
+_MOST_BYTES = 2**31 - 2
 
 
 def choose_partition(key: bytes | None, instead: int, partitions: int) -> int:
@@ -29,6 +44,9 @@ def choose_partition(key: bytes | None, instead: int, partitions: int) -> int:
 
 class Producer:
     """Writes records to topics. Use it in a `with` block: leaving it writes what is held back.
+
+    Threads may share a producer: each record is written once, and the records of one thread keep
+    their order. A record that cannot be written is refused by `produce`, and affects no other.
 
     >>> import tempfile
     >>> with Producer(Log(tempfile.mkdtemp())) as producer:
@@ -40,6 +58,8 @@ class Producer:
         self._topics = topics or {}
         self._held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         self._count = 0
+        self._holding = threading.Lock()  # guards what is held back, never while a file is written
+        self._writing = threading.Lock()  # one flush at a time: segments keep the order of records
 
     def produce(
         self,
@@ -58,36 +78,43 @@ class Producer:
             key: Bytes, text, or what the topic's key serializer takes.
             headers: (name, bytes) pairs or a dict.
             partition: Default: chosen by the key.
-            timestamp: Milliseconds. Default: now.
+            timestamp: Milliseconds since 1970. Default: now.
         """
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_name(name, "topic")
         check_timestamp(timestamp)
-        if not self._log.exists(name):
-            self._log.create(name, settings.config.num_partitions if settings else 1)
         row = (
             as_bytes(key, settings.key_serializer if settings else None, "key"),
             as_bytes(value, settings.value_serializer if settings else None, "value"),
             time.time_ns() // 1_000_000 if timestamp is None else timestamp,
             encode_headers(headers),
         )
+        if not self._log.exists(name):
+            self._log.create(name, settings.config.num_partitions if settings else 1)
         count = self._log.partitions(name)
-        chosen = choose_partition(row[0], self._count, count) if partition is None else partition
-        self._held.setdefault((name, chosen), []).append(row)
-        self._count += 1
-        if self._count % _BUFFER == 0:
+        check_partition(partition, count, name)
+        with self._holding:
+            place = choose_partition(row[0], self._count, count) if partition is None else partition
+            self._held.setdefault((name, place), []).append(row)
+            self._count += 1
+            is_full = self._count % _BUFFER == 0
+        if is_full:
             self.flush()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Write what is held back."""
-        for (topic, partition), rows in list(self._held.items()):
-            columns = [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*rows, strict=True), SEGMENT, strict=True)
-            ]
-            self._log.append(topic, partition, pa.Table.from_arrays(columns, schema=SEGMENT))
-            del self._held[topic, partition]  # one by one: a retry must not write it again
+        """Write what is held back, by whichever thread it was produced."""
+        with self._writing:
+            for topic, partition in list(self._held):
+                with self._holding:
+                    rows = self._held.pop((topic, partition))
+                try:
+                    self._log.append(topic, partition, _table(rows))
+                except BaseException:
+                    with self._holding:  # the next flush writes them, before what came since
+                        newer = self._held.get((topic, partition), [])
+                        self._held[topic, partition] = rows + newer
+                    raise
 
     def __enter__(self) -> Producer:
         return self
@@ -96,26 +123,61 @@ class Producer:
         self.flush()
 
 
+def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(zip(*rows, strict=True), SEGMENT, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in columns]
+    return pa.Table.from_arrays(arrays, schema=SEGMENT)
+
+
 def check_timestamp(timestamp: object) -> None:
-    """Refuse what is no number of milliseconds."""
-    if timestamp is not None and type(timestamp) is not int:
-        msg = f"timestamp must be an int of milliseconds, got {shown(timestamp)}."
-        raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")
+    """Refuse what is no time of a record: milliseconds from 1970 to the year 9999."""
+    if timestamp is None or (type(timestamp) is int and 0 <= timestamp <= _LATEST_MS):
+        return
+    msg = f"timestamp must be an int of milliseconds since 1970, got {shown(timestamp)}."
+    raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")
+
+
+def check_partition(partition: object, count: int, topic: str) -> None:
+    """Refuse a partition that the topic does not have."""
+    if partition is None or (type(partition) is int and 0 <= partition < count):
+        return
+    msg = (
+        f"topic {topic!r} has no partition {shown(partition)}: it has {count}.\n"
+        f"Fix: choose 0 to {count - 1}, or leave partition= out: the key chooses it."
+    )
+    raise ConfigError(msg)
 
 
 def as_bytes(value: Any, serialize: Callable[[Any], bytes] | None, what: str) -> bytes | None:
     """Return a key or a value as a producer writes it."""
     if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str) and (serialize is None or isinstance(serialize, BytesSerializer)):
-        return value.encode()
-    if serialize is not None:
-        return serialize(value)
-    msg = (
-        f"the {what} of a record must be bytes or text where the topic is given by its name, got "
-        f"{shown(value)}.\nFix: pass the topic made with app.topic(...), or serialize the {what}."
-    )
-    raise TopicError(msg)
+        data = value
+    elif isinstance(value, str) and (serialize is None or isinstance(serialize, BytesSerializer)):
+        data = _encoded(value, what)
+    elif serialize is not None:
+        data = serialize(value)
+    else:
+        msg = (
+            f"the {what} of a record must be bytes or text where the topic is given by its name, "
+            f"got {shown(value)}.\nFix: pass the topic made with app.topic(...), or serialize the "
+            f"{what}."
+        )
+        raise TopicError(msg)
+    if data is not None and not isinstance(data, bytes):
+        msg = f"the serializer of a {what} must return bytes, it returned {shown(data)}."
+        raise SerializationError(msg + "\nFix: return bytes, for example with text.encode().")
+    if data is not None and len(data) > _MOST_BYTES:
+        msg = f"the {what} of a record has {len(data):,} bytes, more than {_MOST_BYTES:,}."
+        raise SerializationError(msg + "\nFix: write it to a file, and its path to the topic.")
+    return data
+
+
+def _encoded(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"the {what} of a record is text that UTF-8 cannot encode: {error}."
+        raise SerializationError(msg + f"\nFix: give the {what} as bytes.") from error
 
 
 class Consumer:

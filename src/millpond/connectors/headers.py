@@ -17,7 +17,7 @@ _decode = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]]).decode
 
 def encode_headers(headers: Any) -> bytes | None:
     """Return the bytes of headers given as pairs or as a dict; text values become UTF-8."""
-    if not headers:
+    if not headers and isinstance(headers, list | tuple | dict | None):
         return None
     pairs = headers.items() if isinstance(headers, dict) else headers
     try:

@@ -1,4 +1,7 @@
 import inspect
+import sys
+import threading
+from itertools import groupby
 
 import pyarrow as pa
 import pytest
@@ -7,7 +10,7 @@ from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_pa
 from millpond.connectors.kafka.clients import KafkaProducer
 from millpond.connectors.log import Log
 from millpond.connectors.topic import TopicConfig, make_topic
-from millpond.errors import ConfigError, TopicError
+from millpond.errors import ConfigError, SerializationError, TopicError
 from millpond.runtime.batch import records_schema
 
 
@@ -123,10 +126,98 @@ def test_a_value_without_a_serializer_is_refused(log, value):
         Producer(log).produce("clicks", value=value)
 
 
-@pytest.mark.parametrize("moment", [1.5, "now", True])
-def test_a_time_must_be_an_int(log, moment):
+@pytest.mark.parametrize("moment", [1.5, "now", True, -1, 2**63, 10**18, -(2**63)])
+def test_a_time_must_be_an_int_of_milliseconds(log, moment):
     with pytest.raises(ConfigError, match="timestamp(.|\n)*Fix:"):
         Producer(log).produce("clicks", value=b"", timestamp=moment)
+
+
+class _Odd:
+    def __call__(self, value):
+        return "text"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "match"),
+    [
+        ({"timestamp": 2**63}, ConfigError, "timestamp"),
+        ({"partition": 3}, ConfigError, "no partition 3: it has 3"),
+        ({"partition": -1}, ConfigError, "no partition -1"),
+        ({"partition": True}, ConfigError, "no partition True"),
+        ({"headers": 5}, SerializationError, "headers must be"),
+        ({"headers": 0}, SerializationError, "headers must be"),
+        ({"headers": {"a": 1}}, SerializationError, "headers must be"),
+        ({"headers": [(1, b"")]}, SerializationError, "headers must be"),
+        ({"headers": {"\udcff": b""}}, SerializationError, "headers must be"),
+        ({"key": 5}, SerializationError, "it is not bytes"),
+        ({"key": "\udcff"}, SerializationError, "UTF-8 cannot encode"),
+        ({"value": ["a"]}, SerializationError, "must return bytes"),
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_written_is_refused_and_affects_no_other(log, wrong, error, match):
+    log.create("clicks", 3)
+    producer = Producer(log, {"clicks": make_topic("clicks", value_serializer=_Odd())})
+    producer.produce("clicks", value=b"before", partition=0)
+
+    with pytest.raises(error, match=f"{match}(.|\n)*Fix:"):
+        producer.produce("clicks", **{"value": b"wrong", **wrong})
+
+    producer.produce("clicks", value=b"after", partition=0)
+    producer.flush()
+    assert [r.value for r in Consumer(log).read("clicks")] == [b"before", b"after"]
+
+
+def test_threads_may_share_a_producer(log):
+    log.create("clicks", 2)
+    producer = Producer(log)
+    threads, each = 4, 20_000
+
+    def produce(name):
+        for i in range(each):
+            producer.produce("clicks", b"%d:%d" % (name, i), partition=i % 2)
+            if i % 777 == 0:
+                producer.flush()
+
+    workers = [threading.Thread(target=produce, args=(name,)) for name in range(threads)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    producer.flush()
+
+    records = list(Consumer(log).read("clicks"))
+    found = [tuple(map(int, r.value.split(b":"))) for r in records]
+    assert sorted(found) == [(name, i) for name in range(threads) for i in range(each)]
+    for partition, group in groupby(records, lambda r: r.partition):
+        of_partition = list(group)
+        assert [r.offset for r in of_partition] == list(range(threads * each // 2))
+        for name in range(threads):
+            numbers = [
+                int(r.value.split(b":")[1]) for r in of_partition if r.value[:1] == b"%d" % name
+            ]
+            assert numbers == list(range(partition, each, 2))
+
+
+def test_what_could_not_be_written_is_written_by_the_next_flush_in_its_order(log):
+    log.create("clicks", 1)
+    producer = Producer(log)
+    producer.produce("clicks", value=b"1")
+    folder = log.path / "clicks" / "0"
+    folder.rename(log.path / "elsewhere")
+
+    with pytest.raises(OSError, match="No such file"):
+        producer.flush()
+    producer.produce("clicks", value=b"2")
+    (log.path / "elsewhere").rename(folder)
+    producer.flush()
+
+    assert [r.value for r in Consumer(log).read("clicks")] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("name", ["../clicks", "a/b", ""])

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from millpond.connectors.clients import as_bytes, check_timestamp
+from millpond.connectors.clients import as_bytes, check_partition, check_timestamp
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
@@ -34,7 +34,7 @@ class KafkaProducer:
         self._connection = connection
         self._topics = topics or {}
         self._creates = creates
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
         self._sender = Sender(connection)
 
     def produce(
@@ -50,18 +50,24 @@ class KafkaProducer:
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_timestamp(timestamp)
-        if name not in self._known:
-            ensure(self._connection, settings or make_topic(name), creates=self._creates)
-            self._known.add(name)
         key = as_bytes(key, settings.key_serializer if settings else None, "key")
         value = as_bytes(value, settings.value_serializer if settings else None, "value")
         pairs = decode_headers(encode_headers(headers))
+        check_partition(partition, self._partitions(name, settings, partition), name)
         try:
             self._sender.put(name, value, key, timestamp, pairs, partition)
             self._sender.producer.poll(0)
         except (KafkaException, SystemError) as error:
             raised = self._connection.raised(error)
             raise self._connection.error(f"write to topic {name!r}", raised) from error
+
+    def _partitions(self, name: str, settings: Topic | None, wanted: int | None) -> int:
+        """Return how many partitions a topic has; it may have more than when it was last seen."""
+        count = self._known.get(name, 0)
+        if not count or (type(wanted) is int and wanted >= count):
+            found = ensure(self._connection, settings or make_topic(name), creates=self._creates)
+            self._known[name] = count = found.partitions
+        return count
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker has all records.
@@ -73,8 +79,7 @@ class KafkaProducer:
             left = self._sender.producer.flush(-1 if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
             raise self._connection.error("write", self._connection.raised(error)) from error
-        failed = list(self._sender.failed)
-        self._sender.failed.clear()
+        failed = [self._sender.failed.pop(0) for _ in range(len(self._sender.failed))]
         if failed:
             what = f"write {len(failed)} record(s)"
             raise self._connection.error(what, KafkaException(failed[0]))
