@@ -45,6 +45,24 @@ def test_records_come_back_as_they_were_written(app):
     ]
 
 
+def test_a_topic_made_after_its_client_is_known_to_the_client(app):
+    producer, consumer = app.get_producer(), app.get_consumer()
+    topic = app.topic(new_name())
+
+    with producer, consumer:
+        producer.produce(topic.name, {"n": 1})
+        producer.flush()
+        assert [record.value for record in consumer.read(topic.name)] == [{"n": 1}]
+
+
+@pytest.mark.parametrize("partition", [1, -1, True])
+def test_a_partition_that_the_topic_does_not_have_is_refused(app, partition):
+    topic = app.topic(new_name())
+
+    with app.get_producer() as producer, pytest.raises(ConfigError, match="it has 1(.|\n)*Fix:"):
+        producer.produce(topic, {"n": 1}, partition=partition)
+
+
 def test_poll_gives_what_comes_next_or_nothing(app):
     topic = app.topic(new_name())
     with app.get_producer() as producer, app.get_consumer() as consumer:

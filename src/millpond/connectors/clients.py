@@ -55,7 +55,7 @@ class Producer:
 
     def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
         self._log = log
-        self._topics = topics or {}
+        self._topics = {} if topics is None else topics  # shared: topics made later are known
         self._held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         self._count = 0
         self._holding = threading.Lock()  # guards what is held back, never while a file is written
@@ -185,7 +185,7 @@ class Consumer:
 
     def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
         self._log = log
-        self._topics = topics or {}
+        self._topics = {} if topics is None else topics  # shared: topics made later are known
         self._positions: dict[tuple[str, int], int] = {}
         self._ready: list[Record] = []
 

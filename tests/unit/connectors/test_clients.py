@@ -6,6 +6,7 @@ from itertools import groupby
 import pyarrow as pa
 import pytest
 
+from millpond import Application
 from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_partition
 from millpond.connectors.kafka.clients import KafkaProducer
 from millpond.connectors.log import Log
@@ -78,6 +79,17 @@ def test_a_producer_uses_the_serializers_of_the_topic(log):
         (5, {"a": 1}),
         (6, "text"),
     ]
+
+
+def test_a_topic_made_after_its_client_is_known_to_the_client(tmp_path):
+    app = Application(state_dir=tmp_path / "state", topics_dir=tmp_path / "topics", loglevel=None)
+    producer, consumer = app.get_producer(), app.get_consumer()
+    app.topic("clicks")
+
+    with producer:
+        producer.produce("clicks", {"a": 1})
+
+    assert [record.value for record in consumer.read("clicks")] == [{"a": 1}]
 
 
 def test_a_topic_is_made_with_its_partitions(log):

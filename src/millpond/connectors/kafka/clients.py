@@ -32,7 +32,7 @@ class KafkaProducer:
         self, connection: Connection, topics: dict[str, Topic] | None = None, *, creates: bool
     ) -> None:
         self._connection = connection
-        self._topics = topics or {}
+        self._topics = {} if topics is None else topics  # shared: topics made later are known
         self._creates = creates
         self._known: dict[str, int] = {}
         self._sender = Sender(connection)
@@ -99,7 +99,7 @@ class KafkaConsumer:
 
     def __init__(self, connection: Connection, topics: dict[str, Topic] | None = None) -> None:
         self._connection = connection
-        self._topics = topics or {}
+        self._topics = {} if topics is None else topics  # shared: topics made later are known
         settings = {"group.id": "millpond-consumer", "auto.offset.reset": "earliest"}
         self._consumer = connection.consumer(settings)
 
