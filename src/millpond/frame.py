@@ -556,7 +556,7 @@ class StreamingDataFrame:
         name: str | None = None,
         on_late: LateCallback | None = None,
     ) -> WindowDefinition:
-        """Records with no longer pause between them than the gap; `end` is the last of them."""
+        """Records with no longer pause between them than the gap; `end` is 1 ms after the last."""
         gap = milliseconds(inactivity_gap_ms, "inactivity_gap_ms")
         kind = Session(gap, wait(grace_ms, "grace_ms"))
         return self._window(kind, name, Callbacks(on_late))

@@ -1,7 +1,7 @@
 """Windows as the user builds them: `sdf.tumbling_window(...).agg(...).final()`.
 
 Takes what was said step by step, checks it at each call, and at `current` or `final` makes one
-step of it. Results are `{"start": ms, "end": ms, <name>: ...}`, as in Quix Streams.
+step of it. Results are `{<name>: ..., "start": ms, "end": ms}`, as in Quix Streams.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class WindowDefinition:
         >>> clicks = [("ann", {"ms": 5}, 10), ("ann", {"ms": 7}, 20), ("ann", {"ms": 1}, 9_000)]
         >>> window = frame().tumbling_window(5_000).agg(n=Count(), ms=Sum("ms"))
         >>> run_local(window.final(), clicks)
-        [{'start': 0, 'end': 5000, 'n': 2, 'ms': 12}]
+        [{'n': 2, 'ms': 12, 'start': 0, 'end': 5000}]
         """
         if not aggregations:
             msg = "agg() needs at least one aggregation.\nFix: agg(n=Count(), total=Sum('amount'))."

@@ -1,9 +1,9 @@
 """Windows give what Quix Streams gives for the same records.
 
 The facts (records, results, what is late and by how much) are those of the tests and the
-documentation of Quix Streams 3.25; each table names where they are from. Its default is the closing
-strategy "key", so that is used here unless a test says otherwise. What differs on purpose belongs
-in docs/quix-differences.md and is not here.
+documentation of Quix Streams 3.28.1; each table names where they are from. Its default is the
+closing strategy "key", so that is used here unless a test says otherwise. What differs on purpose
+belongs in docs/quix-differences.md and is here only where a table says so.
 """
 
 import logging
@@ -28,6 +28,7 @@ from millpond import (
 )
 from millpond.errors import ConfigError
 from millpond.testing import LocalEngine, frame, run_local
+from millpond.windows import Session
 
 CUTS = (None, 1, 2, 3)
 """How the input is cut into batches: all at once, or so many records each."""
@@ -95,7 +96,9 @@ def one_by_one(program, records):
 
 def check(facts, mode):
     """Compare with a table: each record by itself, then all of them, however they are cut."""
-    program = getattr(facts.window(frame()), mode)("key").apply(with_metadata, metadata=True)
+    window = getattr(facts.window(frame()), mode)("key")
+    is_session = isinstance(window._head.kind, Session)
+    program = window.apply(with_metadata, metadata=True)
     records = [step.record for step in facts.steps]
     expected = []
     for step in facts.steps:
@@ -104,7 +107,9 @@ def check(facts, mode):
             for start, end, *values in getattr(step, mode)
         ]
         # A result has the key of its record, the start of its window as timestamp, no headers.
-        expected.append([(result, step.key, result["start"], None) for result in results])
+        # That of a session is its last record: what follows tells the time by it.
+        moment = (lambda r: r["end"] - 1) if is_session else (lambda r: r["start"])
+        expected.append([(result, step.key, moment(result), None) for result in results])
 
     assert one_by_one(program, records) == expected
     for cut in CUTS:
@@ -484,6 +489,100 @@ SLIDING = {
     ),
 }
 
+# --- sessions: test_windows/test_session.py -------------------------------------------------
+
+SESSIONS = {
+    "a-record-within-the-gap-extends-a-session": case(
+        lambda sdf: sdf.session_window(10_000, grace_ms=1_000).agg(**NUMBERS),
+        At(1_000, 1, [(1_000, 1_001, 1, 1, 1.0, 1, 1)]),
+        At(5_000, 4, [(1_000, 5_001, 2, 5, 2.5, 4, 1)]),
+        At(26_001, 2, [(26_001, 26_002, 1, 2, 2.0, 2, 2)], [(1_000, 5_001, 2, 5, 2.5, 4, 1)]),
+        fields=tuple(NUMBERS),
+    ),
+    "a-longer-pause-begins-another": case(
+        lambda sdf: sdf.session_window(5_000).sum(),
+        At(1_000, 1, [(1_000, 1_001, 1)]),
+        At(4_000, 2, [(1_000, 4_001, 3)]),
+        At(15_000, 5, [(15_000, 15_001, 5)], [(1_000, 4_001, 3)]),
+    ),
+    "grace-does-not-make-the-gap-longer": case(
+        lambda sdf: sdf.session_window(5_000, grace_ms=2_000).sum(),
+        At(1_000, 1, [(1_000, 1_001, 1)]),
+        At(8_000, 2, [(8_000, 8_001, 2)]),
+        At(20_001, 3, [(20_001, 20_002, 3)], [(1_000, 1_001, 1), (8_000, 8_001, 2)]),
+    ),
+    "each-key-has-its-own-sessions": case(
+        lambda sdf: sdf.session_window(5_000).sum(),
+        At(1_000, 1, [(1_000, 1_001, 1)], key="key1"),
+        At(2_000, 10, [(2_000, 2_001, 10)], key="key2"),
+        At(3_000, 2, [(1_000, 3_001, 3)], key="key1"),
+        At(4_000, 20, [(2_000, 4_001, 30)], key="key2"),
+    ),
+    "a-late-record-gives-nothing": case(
+        lambda sdf: sdf.session_window(5_000, grace_ms=1_000).sum(),
+        At(1_000, 1, [(1_000, 1_001, 1)]),
+        At(3_000, 2, [(1_000, 3_001, 3)]),
+        At(15_000, 5, [(15_000, 15_001, 5)], [(1_000, 3_001, 3)]),
+        At(2_500, 10),
+    ),
+    "a-record-between-two-sessions-joins-them": case(
+        lambda sdf: sdf.session_window(10_000, grace_ms=5_000).count(),
+        At(1_000, 1, [(1_000, 1_001, 1)]),
+        At(15_000, 1, [(15_000, 15_001, 1)]),
+        At(8_000, 1, [(1_000, 15_001, 3)]),
+        At(20_000, 1, [(1_000, 20_001, 4)]),
+        At(100_000, 1, [(100_000, 100_001, 1)], [(1_000, 20_001, 4)]),
+    ),
+    "a-record-exactly-a-gap-from-both-joins-them": case(
+        lambda sdf: sdf.session_window(10_000, grace_ms=20_000).sum(),
+        At(1_000, 5, [(1_000, 1_001, 5)]),
+        At(10_000, 10, [(1_000, 10_001, 15)]),
+        At(25_000, 10, [(25_000, 25_001, 10)]),
+        At(15_000, 20, [(1_000, 25_001, 45)]),
+        At(99_000, 1, [(99_000, 99_001, 1)], [(1_000, 25_001, 45)]),
+    ),
+    "a-record-before-a-session-extends-it": case(
+        lambda sdf: sdf.session_window(10, grace_ms=10).sum(),
+        At(100, 1, [(100, 101, 1)]),
+        At(90, 2, [(90, 101, 3)]),
+        At(200, 4, [(200, 201, 4)], [(90, 101, 3)]),
+    ),
+    "reduce-with-a-merger": case(
+        lambda sdf: sdf.session_window(10, grace_ms=100).reduce(
+            listed, alone, merger=lambda a, b: a + b
+        ),
+        At(2, 2, [(2, 3, [2])]),
+        At(8, 3, [(2, 9, [2, 3])]),
+        At(500, 4, [(500, 501, [4])], [(2, 9, [2, 3])]),
+    ),
+    "collect": case(
+        lambda sdf: sdf.session_window(10).collect(),
+        At(0, 1),
+        At(5, 2),
+        At(27, 4, final=[(0, 6, [1, 2])]),
+        At(100, 1, final=[(27, 28, [4])]),
+        modes=("final",),
+    ),
+}
+
+# Another than in Quix Streams: a session closes when its gap and grace have passed, not one more
+# gap later; and a record that joins an open session is not late.
+SESSIONS_OF_OURS = {
+    "a-session-closes-behind-its-gap-and-grace": case(
+        lambda sdf: sdf.session_window(10, grace_ms=5).sum(),
+        At(0, 1, [(0, 1, 1)]),
+        At(15, 2, [(15, 16, 2)]),
+        At(16, 4, [(15, 17, 6)], [(0, 1, 1)]),
+    ),
+    "a-record-that-joins-an-open-session-is-on-time": case(
+        lambda sdf: sdf.session_window(10).sum(),
+        At(30, 1, [(30, 31, 1)]),
+        At(40, 2, [(30, 41, 3)]),
+        At(50, 4, [(30, 51, 7)]),
+        At(33, 8, [(30, 51, 15)]),
+    ),
+}
+
 # Another than in Quix Streams (test_sliding_window_multiaggregation): a window that 1970 cuts short
 # closes behind its end like any other. There it waits until its uncut length has passed.
 CUT_SHORT = {
@@ -681,7 +780,16 @@ OUT_OF_ORDER_OF_TIME = {
     ),
 }
 
-TABLES = (TUMBLING, HOPPING, SLIDING, CUT_SHORT, COUNTED, OUT_OF_ORDER_OF_TIME)
+TABLES = (
+    TUMBLING,
+    HOPPING,
+    SLIDING,
+    SESSIONS,
+    SESSIONS_OF_OURS,
+    CUT_SHORT,
+    COUNTED,
+    OUT_OF_ORDER_OF_TIME,
+)
 
 
 @pytest.mark.parametrize("facts", cases("current", *TABLES))
@@ -879,6 +987,11 @@ LATE = {
         [(100, 1), (123, 2), (109, 3)],
         [(3, 109, 11, 99, 109, 2)],
     ),
+    "session": Late(
+        lambda sdf, **on: sdf.session_window(10, **on).sum(),
+        [(0, 1), (50, 2), (39, 8), (0, 3)],
+        [(8, 39, 1, 39, 40, 2), (3, 0, 40, 0, 1, 3)],
+    ),
     "sliding-for-its-own-window-only": Late(
         lambda sdf, **on: sdf.sliding_window(10, **on).sum(),
         [(22, 1), (23, 2), (22, 3)],
@@ -904,6 +1017,28 @@ def test_on_late_is_told_what_was_late_and_by_how_much(facts, mode):
         assert [(*call[:6], *call[7:]) for call in calls] == expected, f"cut: {cut}"
 
 
+@pytest.mark.parametrize("kind", ["tumbling_window", "hopping_window", "session_window"])
+def test_a_result_has_its_fields_in_the_order_of_quix(kind):
+    lengths = (10, 10) if kind == "hopping_window" else (10,)
+    several = getattr(frame(), kind)(*lengths).agg(all=Collect(), n=Count(), total=Sum())
+    single = getattr(frame(), kind)(*lengths).sum()
+    records = [("k", 1, 0), ("k", 2, 100)]
+
+    names = [list(run_local(window.final(), records)[0]) for window in (several, single)]
+
+    assert names == [["n", "total", "all", "start", "end"], ["start", "end", "value"]]
+
+
+@pytest.mark.parametrize(("grace", "start"), [(2, []), (3, [1110])])
+def test_a_sliding_window_of_a_late_record_is_given_where_the_grace_allows_it(grace, start):
+    records = [("k", 8, 1117), ("k", 7, 1128), ("k", 1, 1125)]
+    window = frame().sliding_window(15, grace_ms=grace).sum()
+
+    given = one_by_one(window.current("key"), records)
+
+    assert [result["start"] for result in given[2]] == [*start, 1113]
+
+
 LATE_RECORDS = [("k", 1, 1), ("k", 2, 20), ("k", 3, 5)]
 
 
@@ -915,6 +1050,7 @@ NAMED = {
     "hopping_window_10_5": lambda sdf, **on: sdf.hopping_window(10, 5, **on).agg(n=Count()),
     "sliding_window_10_max": lambda sdf, **on: sdf.sliding_window(10, **on).max(),
     "sliding_window_10": lambda sdf, **on: sdf.sliding_window(10, **on).agg(n=Count()),
+    "session_window_10_sum": lambda sdf, **on: sdf.session_window(10, **on).sum(),
     # test_tumbling_window_definition_get_name, test_hopping_window_definition_get_name
     "own_tumbling_window_10_sum": lambda sdf, **on: sdf.tumbling_window(10, name="own", **on).sum(),
     "own_hopping_window_10_3_sum": lambda sdf, **on: sdf.hopping_window(

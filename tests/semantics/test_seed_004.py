@@ -300,8 +300,8 @@ def test_a_session_has_its_start_its_last_activity_and_its_page_views():
     values = run_local(sessions.current(), views(ON_TIME) + views(LATE), batches=1)
 
     assert len(values) == 15
-    assert values[9] == {"start": at("10:00:00"), "end": at("10:07:00"), "page_views": 10}
-    assert values[-1] == {"start": at("10:00:00"), "end": at("10:15:30"), "page_views": 15}
+    assert values[9] == {"start": at("10:00:00"), "end": at("10:07:00") + 1, "page_views": 10}
+    assert values[-1] == {"start": at("10:00:00"), "end": at("10:15:30") + 1, "page_views": 15}
 
 
 def test_a_session_is_given_once_when_it_has_been_quiet_for_half_an_hour():
@@ -313,14 +313,14 @@ def test_a_session_is_given_once_when_it_has_been_quiet_for_half_an_hour():
     engine.feed([("another", {"page": "/"}, at("10:45:31"))])
 
     assert before == []
-    assert engine.run() == [{"start": at("10:00:00"), "end": at("10:15:30"), "page_views": 15}]
+    assert engine.run() == [{"start": at("10:00:00"), "end": at("10:15:30") + 1, "page_views": 15}]
 
 
 def test_a_late_view_joins_two_sessions():
     sessions = frame().session_window(timedelta(minutes=30)).agg(page_views=Count()).current()
     values = run_local(sessions, views("10:00:00 10:50:00 10:25:00"))
 
-    assert values[-1] == {"start": at("10:00:00"), "end": at("10:50:00"), "page_views": 3}
+    assert values[-1] == {"start": at("10:00:00"), "end": at("10:50:00") + 1, "page_views": 3}
 
 
 def user_session(events, state):
@@ -381,7 +381,7 @@ def test_an_idle_stream_ends_its_last_session():
     clock.advance(60_000)
 
     assert before == []
-    assert engine.run() == [{"start": at("10:00:00"), "end": at("10:07:00"), "page_views": 10}]
+    assert engine.run() == [{"start": at("10:00:00"), "end": at("10:07:00") + 1, "page_views": 10}]
 
 
 # --- accounts -------------------------------------------------------------------------------

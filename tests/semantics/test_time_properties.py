@@ -128,8 +128,14 @@ def watched(sdf):
 
 
 def same(found, expected):
-    """Compare as multisets; values need no order of their own."""
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    """Compare as multisets; values need no order of their own, nor have fields one."""
+    assert sorted(map(as_text, found)) == sorted(map(as_text, expected))
+
+
+def as_text(item):
+    if isinstance(item, dict):
+        return repr([(name, item[name]) for name in sorted(item)])
+    return "; ".join(map(as_text, item)) if isinstance(item, tuple) else repr(item)
 
 
 def check_counts(run, records):
@@ -278,7 +284,7 @@ def session_windows(gap, grace, ticks, last, *, ordered=True):
         for r in records:
             near = [s for s in open_[r.key] if touches(s, r.at, gap)]
             if not near and mark is not None and r.at + gap + grace < mark:
-                late.append((r.key, r.at, r.number, r.at, r.at))
+                late.append((r.key, r.at, r.number, r.at, r.at + 1))
                 continue
             rest = [s for s in open_[r.key] if s not in near]
             open_[r.key] = [*rest, [r, *(other for s in near for other in s)]]
@@ -291,9 +297,9 @@ def touches(session, at, gap):
 
 
 def session_result(session, *, ordered=True):
-    """A session may have begun long ago, so the time of its result is that of its end."""
-    start, end = min(r.at for r in session), max(r.at for r in session)
-    return end, {"start": start, "end": end, **told(session, ordered=ordered)}
+    """A session may have begun long ago, so the time of its result is that of its last record."""
+    start, last = min(r.at for r in session), max(r.at for r in session)
+    return last, {"start": start, "end": last + 1, **told(session, ordered=ordered)}
 
 
 def split_at_gaps(records, gap):
@@ -359,6 +365,12 @@ def cases(draw):
     grace, lateness = (draw(st.sampled_from([0, 0, 0, 2, 5, 20])) * scale for _ in range(2))
     run = {"batches": draw(cuts), "groups": draw(groups), "on_error": draw(modes)}
     return Case(records, size * scale, step * scale, grace, lateness, scale, run)
+
+
+def ordered_case(times, size, grace=0):
+    """Records of one key, one a batch."""
+    records = recs(*(("a", at) for at in times))
+    return Case(records, size, size, grace, 0, 1, {"batches": 1, "groups": 1})
 
 
 # --- windows that close by the watermark ----------------------------------------------------
@@ -584,6 +596,35 @@ def test_current_results_by_key_grow_with_each_on_time_record(case, places):
     assert [row[1:] for row in found] == expected
 
 
+@quick(40)
+@example(case=ordered_case((1117, 1128, 1125), size=15))
+@given(case=cases())
+def test_a_sliding_window_by_key_is_that_of_its_record_unless_the_record_is_late_for_it(case):
+    sdf = frame().sliding_window(case.size, case.grace).agg(**aggregations()).current("key")
+    found = watched(sdf)
+
+    run_local(sdf, [r.item for r in case.records], **case.run)
+
+    expected, mine, latest = [], defaultdict(list), {}
+    for r in case.records:
+        latest[r.key] = max(r.at, latest.get(r.key, r.at))
+        mine[r.key].append(r)
+        open_from = latest[r.key] - case.grace
+        ends = {o.at for o in on_time(mine[r.key], case.grace)}
+        for end in sorted(end for end in ends if r.at <= end <= r.at + case.size):
+            if end >= open_from:
+                content = [o for o in mine[r.key] if end - case.size <= o.at <= end]
+                result = {"start": max(0, end - case.size), "end": end, **told(content)}
+                expected.append((r.key, result["start"], result))
+    assert [row[1:] for row in found] == expected
+
+
+def on_time(records, grace):
+    """Return the records of a key that were not late for their own windows as they came."""
+    latest = [max(r.at for r in records[: n + 1]) for n in range(len(records))]
+    return [r for r, now in zip(records, latest, strict=True) if r.at + grace >= now]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @quick(10)
 @given(case=cases())
@@ -634,7 +675,7 @@ def test_a_record_between_two_sessions_makes_them_one(strategy, cut):
 
     run = run_local(sdf, items, batches=cut)
 
-    assert run[0] == {"start": 0, "end": 20, "n": 3, "all": ["left", "middle", "right"]}
+    assert run[0] == {"start": 0, "end": 21, "n": 3, "all": ["left", "middle", "right"]}
 
 
 @pytest.mark.parametrize("cut", [None, 1])
@@ -644,9 +685,9 @@ def test_a_session_waits_for_a_record_that_comes_exactly_its_gap_later(cut):
 
     run = run_local(sdf, items, batches=cut)
 
-    assert sorted(run, key=str) == [
-        {"start": 0, "end": 10, "n": 2},
-        {"start": 10, "end": 10, "n": 1},
+    assert sorted(run, key=lambda result: result["start"]) == [
+        {"start": 0, "end": 11, "n": 2},
+        {"start": 10, "end": 11, "n": 1},
     ]
 
 
@@ -655,7 +696,7 @@ def test_a_session_by_key_waits_for_its_grace_and_no_less():
 
     run = run_local(sdf, [("k", 1, 0), ("k", 1, 15), ("k", 1, 10), ("k", 1, 1000)])
 
-    assert list(run) == [{"start": 0, "end": 15, "n": 3}]
+    assert list(run) == [{"start": 0, "end": 16, "n": 3}]
 
 
 # --- windows of so many records -------------------------------------------------------------
@@ -692,8 +733,8 @@ def test_count_windows_hold_so_many_records_whatever_the_cut(
         mine = [r for r in records if r.key == key]
         for first in range(0, len(mine) - count + 1, step):
             content = mine[first : first + count]
-            _, result = session_result(content)
-            by_arrival = {**result, "all": [r.number for r in content]}
+            last, result = session_result(content)
+            by_arrival = {**result, "end": last, "all": [r.number for r in content]}
             expected.append((key, result["start"], by_arrival))
     same([row[1:] for row in finals], expected)
     check_counts(run, records)

@@ -37,7 +37,9 @@ class Sessions(WindowLogic):
         closed = (now if self.by_key else self.step_clock.late_mark) - kind.grace_ms
         joined = [s for s in sessions if s[0] - kind.gap_ms <= timestamp <= s[1] + kind.gap_ms]
         if not joined and timestamp + kind.gap_ms < closed:
-            self.is_late(value, key, timestamp, timestamp, timestamp, closed)
+            # It would have been a session of its own, and such a one is closed up to a gap earlier.
+            closed -= kind.gap_ms
+            self.is_late(value, key, timestamp, timestamp, timestamp + 1, closed)
             self.note_late()
             return []
         grown = self._grown(joined, value, timestamp, count)
@@ -72,8 +74,9 @@ class Sessions(WindowLogic):
             for _, timestamp, value in kept:
                 states = self.totals.add(states, value, timestamp)
             kept = states
-        # A session may have begun long ago: what follows it tells the time by its end.
-        _, result = self.result(start, last, kept)
+        # The end is the first moment after the session, as with all windows of a length. A session
+        # may have begun long ago, so what follows tells the time by its last record.
+        _, result = self.result(start, last + 1, kept)
         return last, result
 
     def _load(self, timestamp: int = 0) -> tuple[int, int, list[Open]]:

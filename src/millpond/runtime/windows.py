@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from millpond.aggregations import Collect
 from millpond.record import Origin
 from millpond.runtime.emit import Push, StepFailure
 from millpond.runtime.schedule import Happening, never_ends
@@ -25,7 +26,7 @@ __all__ = ["TimeWindows", "WindowLogic", "starts_of"]
 logger = logging.getLogger("millpond")
 
 Result = tuple[int, dict[str, Any]]
-"""The timestamp of a result (the window's start; of a session its end), and the result."""
+"""The timestamp of a result (the window's start; of a session its last record), and the result."""
 
 
 class WindowLogic:
@@ -42,6 +43,7 @@ class WindowLogic:
     ) -> None:
         self.step = step
         self.totals = Totals(step.aggregations)
+        self._fields = _in_order(step)
         self.scope = scope
         self.state = State(scope, step.store)
         self.clock = clock.name
@@ -80,7 +82,11 @@ class WindowLogic:
         self._origin.path, self.scope.timestamp = path, now
 
     def result(self, start: int, end: int, states: list[Any]) -> Result:
-        return start, {"start": start, "end": end, **self.totals.result(states)}
+        """Return a result and its timestamp; its fields are in the order of Quix Streams."""
+        values = self.totals.result(states)
+        if self.step.is_single:
+            return start, {"start": start, "end": end, **values}
+        return start, {**{name: values[name] for name in self._fields}, "start": start, "end": end}
 
     def is_triggered(
         self, callback: Callable[..., bool] | None, states: list[Any], record: tuple[Any, ...]
@@ -137,6 +143,12 @@ class WindowLogic:
     def remind(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""
         self.scope.remind(moment + self.delay_ms, self.clock)
+
+
+def _in_order(step: Window) -> list[str]:
+    """Return the names of a window's results: first what is aggregated, then what is collected."""
+    aggregations = step.aggregations
+    return sorted(aggregations, key=lambda name: isinstance(aggregations[name], Collect))
 
 
 class TimeWindows(WindowLogic):
