@@ -1,8 +1,11 @@
 """State of an older program, lifted as it is read."""
 
+import re
+
 import pytest
 
 from millpond.errors import ConfigError, PlanError, StepError
+from millpond.plan.plan import make_plan
 from millpond.testing import LocalEngine, frame
 
 
@@ -117,6 +120,20 @@ def test_migrations_that_cannot_be_used_are_refused():
         engine_of(version_2, {"other": {1: to_cents}})
     with pytest.raises(PlanError, match=r"none from \[1\](.|\n)*Fix:"):
         engine_of(version_2, {"default": {2: to_cents}})
+
+
+def test_a_migration_of_several_stores_of_one_name_says_for_which_it_is():
+    def plan_of(migrations):
+        sdf = frame(name="clicks").apply(version_2, stateful=True)
+        sdf.group_by("user").apply(version_2, stateful=True)
+        sdf._graph.migrations = migrations
+        return make_plan(sdf._graph)
+
+    with pytest.raises(PlanError, match=r"clicks/default, clicks/user/default(.|\n)*Fix:") as found:
+        plan_of({"default": {1: to_cents}})
+
+    named = re.search(r"@app\.migration\('([^']+)'", str(found.value))[1]
+    assert plan_of({named: {1: to_cents}}).versions() == {"clicks": {"default": 2}}
 
 
 def test_the_decorator_refuses_what_makes_no_sense(tmp_path):

@@ -190,6 +190,12 @@ def _lifts(graph: Graph, stages: tuple[Stage, ...]) -> dict[str, dict[str, Lifts
         if not places:
             msg = f"there is a migration for {name!r}, and no such store; there are {known}."
             raise PlanError(msg + "\nFix: name one of these.")
+        if len(places) > 1:
+            names = [f"{stage.scope}/{store}" for stage, store in places]
+            msg = f"there is a migration for {name!r}, and {len(places)} stores of that name: "
+            msg += f"{', '.join(names)}."
+            fix = f"say for which, once for each: @app.migration({names[0]!r}, from_version=1)."
+            raise PlanError(f"{msg}\nFix: {fix}")
         missing = sorted(set(range(1, max(lifts) + 1)) - lifts.keys())
         if missing:
             msg = f"there are migrations of {name!r} from {sorted(lifts)}, none from {missing}."
