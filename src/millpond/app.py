@@ -38,6 +38,7 @@ from millpond.options import (
     Persistence,
     ProcessingGuarantee,
     Recovery,
+    StateChange,
 )
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
@@ -50,6 +51,8 @@ from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
 if TYPE_CHECKING:
     from millpond.admin.items import StateItem
     from millpond.compare import Verdict
+    from millpond.lock import Hold
+    from millpond.plan.plan import Plan
     from millpond.spark.run import Backfill, Limits
 
 __all__ = ["Application"]
@@ -99,6 +102,9 @@ class Application:
         recover: What happens when files of the state turn out to be damaged: "stop" with an
             error that names them and the command that mends them, or "auto": go back to the last
             batch that is whole, and go on.
+        on_state_change: What happens when the program has changed so that state would be left
+            behind (another window length, another name, another key): "refuse" to run, or
+            "accept" that the old state is kept aside or dropped and the new one starts empty.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         master: Any Spark master. Default: `local[*]`.
         spark: A SparkSession to use instead of making one.
@@ -124,6 +130,7 @@ class Application:
         on_error: ErrorPolicy = "stop",
         on_processing_error: ErrorCallback | None = None,
         recover: Recovery = "stop",
+        on_state_change: StateChange = "refuse",
         persistence: Persistence = "directory",
         state_ttl: Duration | None = None,
         master: str | None = None,
@@ -147,6 +154,7 @@ class Application:
             on_error=on_error,
             on_processing_error=on_processing_error,
             recover=recover,
+            on_state_change=on_state_change,
             persistence=persistence,
             state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
             master=master,
@@ -474,12 +482,28 @@ class Application:
                 self.topics,
                 self._reports,
                 self._session,
+                self._fit_state,
             )
             self._running = SparkRun(program, directory, limits, hold, backfill)
             try:
                 return self._running.run()  # type: ignore[no-any-return]
             finally:
                 self._running = None
+
+    def _fit_state(self, plan: Plan, hold: Hold) -> None:
+        """Change the state so that the program can go on with it, where that was accepted."""
+        if self.config.persistence == "none":
+            return
+        from millpond.admin.fit import fit
+        from millpond.admin.opened import Opened
+
+        opened = Opened(self, None, {})
+        opened.hold = hold
+        fit(opened, plan, self._accepts)
+
+    @property
+    def _accepts(self) -> bool:
+        return self.config.on_state_change == "accept"
 
     def _repair(self, error: DamagedStateError) -> None:
         from millpond import admin
@@ -562,14 +586,21 @@ class Application:
         state = admin.open(self)
         return iter(()) if state.is_empty() else state.scan()
 
-    def check(self) -> list[Verdict]:
+    def check(self, accept: bool = False) -> list[Verdict]:
         """Compare the program with the state that it will meet; `run` refuses what this refuses.
 
-        Returns for each store what becomes of it: "reuse", "new", "migrate", "orphaned" or
-        "refuse", with the reason.
+        Returns for each store what becomes of it, with the reason: "reuse", "new", "migrate",
+        "reshape", "orphaned" or "refuse"; "reset" or "dropped" where it was accepted.
+
+        Args:
+            accept: Accept exactly this change: the next run does not refuse it.
         """
         with ExitStack() as stack:
-            return self._directory(stack).compare(make_plan(self.graph))
+            directory, plan = self._directory(stack), make_plan(self.graph)
+            if accept:
+                with directory.held("check"):
+                    return directory.accept(plan)
+            return directory.compare(plan, accept=self._accepts)
 
     def explain(self) -> str:
         """Return the plan as text: stages, names, and the user's file and line."""

@@ -131,15 +131,19 @@ def explain(app: AppFile) -> None:
 @command.command()
 def check(
     app: AppFile,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Let the next run make exactly this change.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Compare an application with the state it will meet; what is refused here cannot run."""
     program = load_application(app)
-    verdicts = program.check()
+    verdicts = program.check(accept)
     table = Table("store", "", "why")
     for verdict in verdicts:
         if as_json:
-            typer.echo(json.dumps({**asdict(verdict), "store": verdict.name}))
+            can_accept = {"can_accept": verdict.can_accept}
+            typer.echo(json.dumps({**asdict(verdict), "store": verdict.name, **can_accept}))
         table.add_row(verdict.name, verdict.says, verdict.why)
     if not as_json:
         _out.print(table if verdicts else "The application keeps no state.")

@@ -463,16 +463,43 @@ def import_file(
 
 
 @state.command()
+def drop(
+    target: Target,
+    stores: Annotated[list[str], typer.Argument(help="Stores (a/b), or a whole key scope (a).")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Yes = False,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Drop stores: their values and timers go from all keys, in a new generation."""
+    opened = _open(target, group, config)
+    meant = opened.drop(*stores, dry_run=True)
+    if dry_run:
+        _done(f"{meant}.", as_json, **asdict(meant))
+        return
+    opened.check_free("drop")
+    _confirm(f"{meant}.", yes, as_json)
+    opened.drop(*meant.stores)
+    _done(f"{', '.join(meant.stores)} dropped.", as_json, **asdict(meant))
+
+
+@state.command()
 def rename(
     target: Target,
     old: str,
     new: str,
+    yes: Yes = False,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
     """Move state to another name: a store (a/b) or a whole key scope (a)."""
-    moved = _open(target, group, config).rename(old, new)
+    opened = _open(target, group, config)
+    opened.rename(old, new, dry_run=True)
+    opened.check_free("rename")
+    _confirm(f"The state of {old} moves to {new}; the program must use that name.", yes, as_json)
+    moved = opened.rename(old, new)
     _done(f"{old} is now {new} ({moved:,} written).", as_json, old=old, new=new, written=moved)
 
 

@@ -1,19 +1,28 @@
 """A program and the state that it will meet: does one fit the other?
 
 Takes the manifest of the state and the plan of the program; gives a `Verdict` for every store.
-`run` refuses what is refused here, and `millpond check` shows it before anybody deploys it.
+`run` refuses what is refused here, and `millpond check` shows it before anybody deploys it. Where
+only state that cannot be used stands against a program, somebody may accept that it is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, Protocol
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from millpond.errors import StateError
 from millpond.plan.plan import Plan
+from millpond.rename_guess import Place, commands, likely_renames
 
-__all__ = ["Verdict", "check", "compare"]
+__all__ = ["Says", "Verdict", "check", "compare", "fingerprint", "needs_reshape"]
+
+Says = Literal["reuse", "new", "migrate", "reshape", "orphaned", "reset", "dropped", "refuse"]
+
+ACCEPT = 'millpond check --accept APP.py, or Application(on_state_change="accept")'
 
 
 class Known(Protocol):
@@ -21,10 +30,14 @@ class Known(Protocol):
 
     layers: int
     stores: dict[str, list[str]]
+    active: dict[str, list[str]] | None
     layer_of: dict[str, int]
     settings: dict[str, dict[str, str]]
     keys: dict[str, str]
     versions: dict[str, dict[str, int]]
+
+    def claims(self) -> dict[str, Any]:
+        """Return all that is said of the state."""
 
 
 @dataclass(frozen=True)
@@ -33,130 +46,126 @@ class Verdict:
 
     scope: str
     store: str
-    says: Literal["reuse", "new", "migrate", "orphaned", "refuse"]
+    says: Says
     why: str
     fix: str = ""
+    then: Says | None = None
+    """What a refused store becomes where the change is accepted; None: it cannot be accepted."""
 
     @property
     def name(self) -> str:
         return f"{self.scope}/{self.store}"
 
+    @property
+    def can_accept(self) -> bool:
+        """Whether this is refused until somebody accepts it."""
+        return self.says == "refuse" and self.then is not None
 
-def compare(known: Known, plan: Plan, group: str) -> list[Verdict]:
-    """Return what becomes of every store of the state and of the program."""
+
+_ACCEPTED: dict[Says, str] = {
+    "new": "it starts empty, as was accepted",
+    "reset": "it starts empty, and what is there is dropped, as was accepted",
+    "dropped": "nothing can keep it, and it is dropped, as was accepted",
+}
+
+
+def compare(known: Known, plan: Plan, group: str, accept: bool = False) -> list[Verdict]:
+    """Return what becomes of every store of the state and of the program.
+
+    Args:
+        known: What the manifest says.
+        plan: The program.
+        group: The consumer group.
+        accept: Whether a change is accepted that leaves state behind.
+    """
     kept = {(scope, store) for scope, stores in known.stores.items() for store in stores}
     asked = {(scope, store) for scope, stores in plan.stores().items() for store in stores}
     gone, new = kept - asked, asked - kept
     verdicts = [_of_kept(known, plan, *place, group) for place in sorted(kept & asked)]
-    verdicts += _of_new(sorted(new), sorted(gone), known, plan, group)
-    return [*verdicts, *(_of_gone(known, plan, *place, group) for place in sorted(gone))]
+    verdicts += _of_new(new, gone, known, plan, group)
+    verdicts += [_of_gone(known, plan, *place, group) for place in sorted(gone)]
+    return [_accepted(verdict) for verdict in verdicts] if accept else verdicts
 
 
-def check(known: Known, plan: Plan, group: str) -> None:
+def _accepted(verdict: Verdict) -> Verdict:
+    if verdict.then is None or not verdict.can_accept:
+        return verdict
+    why = _ACCEPTED.get(verdict.then, "as was accepted")
+    return replace(verdict, says=verdict.then, why=why, fix="", then=None)
+
+
+def check(known: Known, plan: Plan, group: str, accept: bool = False) -> None:
     """Refuse a program that the state does not fit."""
-    for verdict in compare(known, plan, group):
-        if verdict.says == "refuse":
-            raise StateError(f"{verdict.why}\nFix: {verdict.fix}")
+    if known.stores and needs_reshape(known, plan):
+        msg = (
+            f"the state of group {group!r} was written by a program with {known.layers} change(s) "
+            f"of key; this one has {plan.layers}, or has a stateful step behind another number of "
+            "them: its state would not be found."
+        )
+        fix = "use another consumer_group, or start without state: app.clear_state()."
+        raise StateError(f"{msg}\nFix: {fix}")
+    refused = [v for v in compare(known, plan, group, accept) if v.says == "refuse"]
+    # What nobody can accept comes first: accepting the rest would not help.
+    for verdict in sorted(refused, key=lambda verdict: verdict.can_accept):
+        raise StateError(f"{verdict.why}\nFix: {verdict.fix}")
+
+
+def fingerprint(known: Known, verdicts: Iterable[Verdict]) -> str:
+    """Return what stands for exactly this change of exactly this state."""
+    said = [(v.scope, v.store, v.says, v.why) for v in verdicts if v.says != "reuse"]
+    text = json.dumps([known.claims(), said], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def needs_reshape(known: Known, plan: Plan) -> bool:
+    """Tell whether Spark's checkpoint must have another form: operators, or scopes in them."""
+    return known.layers != plan.layers or any(_moves(known, plan, scope) for scope in plan.stores())
+
+
+def _moves(known: Known, plan: Plan, scope: str) -> bool:
+    layer = next(stage.layer for stage in plan.stages if stage.scope == scope)
+    return known.layer_of.get(scope, layer) != layer
+
+
+# --- stores that are on both sides ----------------------------------------------------------
 
 
 def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
+    for why, fix in _older_program(known, plan, scope, store, group):
+        return Verdict(scope, store, "refuse", why, fix)
     refusals = [
-        *_other_layers(known, plan, group),
-        *_moved(known, plan, scope, group),
         *_made_otherwise(known, plan, scope, store, group),
         *_other_keys(known, plan, scope, group),
-        *_older_program(known, plan, scope, store, group),
     ]
     if refusals:
-        return Verdict(scope, store, "refuse", *refusals[0])
+        return Verdict(scope, store, "refuse", *refusals[0], then="reset")
     was, version = _versions(known, plan, scope, store)
     if version > was:
         why = f"its values are lifted from version {was} to {version} as they are read"
         return Verdict(scope, store, "migrate", why)
+    if known.layers != plan.layers or _moves(known, plan, scope):
+        why = "the checkpoint is rewritten for the new key changes at the start; nothing is lost"
+        return Verdict(scope, store, "reshape", why)
     before, now = known.keys.get(scope), plan.keys().get(scope)
     if before is not None and before != now:
         return Verdict(scope, store, "reuse", f"keys were read as {before} and are now as {now}")
     return Verdict(scope, store, "reuse", "the program goes on with it")
 
 
-def _of_gone(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
-    for why, fix in _other_layers(known, plan, group):
-        return Verdict(scope, store, "refuse", why, fix)
-    return Verdict(scope, store, "orphaned", "nothing in the program uses it; it is kept")
-
-
-def _of_new(
-    new: list[tuple[str, str]], gone: list[tuple[str, str]], known: Known, plan: Plan, group: str
-) -> Iterator[Verdict]:
-    """What looks like a rename is refused: state that nothing reads beside a store that is new."""
-    for scope, store in new:
-        if known.stores and known.layers != plan.layers:
-            yield Verdict(scope, store, "refuse", *next(_other_layers(known, plan, group)))
-        elif gone:
-            old = ", ".join("/".join(place) for place in gone)
-            # State of windows and aggregations fits nothing that is made in another way.
-            made = {place: known.settings.get(place[0], {}).get(place[1]) for place in gone}
-            wants = plan.settings().get(scope, {}).get(store)
-            fitting = ["/".join(place) for place in gone if made[place] == wants]
-            wanted = ", ".join("/".join(place) for place in new)
-            why = (
-                f"group {group!r} has state under {old}, which this program does not use; it asks "
-                f"for {wanted} instead. Was something renamed?"
-            )
-            move = ""
-            if fitting:
-                move = f", or move the state: millpond state rename APP.py {fitting[0]} "
-                move += f"{scope}/{store}"
-            fix = (
-                f"use the old name (of the topic, the group_by or the stateful_map){move}; or use "
-                "another consumer_group, or start without state: app.clear_state()."
-            )
-            yield Verdict(scope, store, "refuse", why, fix)
-        else:
-            yield Verdict(scope, store, "new", "it starts empty")
-
-
-def _other_layers(known: Known, plan: Plan, group: str) -> Iterator[tuple[str, str]]:
-    if known.layers != plan.layers:
-        why = (
-            f"the state of group {group!r} was written by a program with {known.layers} change(s) "
-            f"of key; this one has {plan.layers}."
-        )
-        yield why, "use another consumer_group, or start without state: app.clear_state()."
-
-
-def _moved(known: Known, plan: Plan, scope: str, group: str) -> Iterator[tuple[str, str]]:
-    """State that would be looked for in another Spark operator than has it."""
-    layer = next(stage.layer for stage in plan.stages if stage.scope == scope)
-    before = known.layer_of.get(scope, layer)
-    if before != layer:
-        why = (
-            f"the state {scope!r} of group {group!r} was kept behind {before} change(s) of key and "
-            f"is now behind {layer}: it would not be found."
-        )
-        fix = (
-            "put the stateful step back where it was, or use another consumer_group, or start "
-            "without state: app.clear_state()."
-        )
-        yield why, fix
-
-
 def _made_otherwise(
     known: Known, plan: Plan, scope: str, store: str, group: str
 ) -> Iterator[tuple[str, str]]:
-    """State that was made by another window or another aggregation."""
+    """State that was made by another window or another kind of step."""
     now = plan.settings().get(scope, {}).get(store)
-    before = known.settings.get(scope, {}).get(store, now)
-    if now is not None and before != now:
+    # A manifest that says nothing of a scope is older than settings are.
+    before = known.settings.get(scope, {store: now}).get(store)
+    if before != now:
+        made = [text or "values that a function sets" for text in (before, now)]
         why = (
-            f"the state {scope}/{store} of group {group!r} was made with\n  {before}\nand the "
-            f"program now asks for\n  {now}"
+            f"the state {scope}/{store} of group {group!r} was made with\n  {made[0]}\nand the "
+            f"program now asks for\n  {made[1]}"
         )
-        fix = (
-            "put it back, or give the step another name= (it starts empty), or use another "
-            "consumer_group, or start without state: app.clear_state()."
-        )
-        yield why, fix
+        yield why, _start_empty(f"{scope}/{store}")
 
 
 def _other_keys(known: Known, plan: Plan, scope: str, group: str) -> Iterator[tuple[str, str]]:
@@ -165,8 +174,18 @@ def _other_keys(known: Known, plan: Plan, scope: str, group: str) -> Iterator[tu
     before = known.keys.get(scope, now)
     if (before == "typed") is not (now == "typed"):
         why = f"the keys of {scope!r} in group {group!r} were {before} and are now {now}."
-        fix = "put it back, or use another consumer_group."
-        yield why, fix
+        yield why, _start_empty(scope)
+
+
+def _start_empty(name: str) -> str:
+    return (
+        f"put it back; or let it start empty, which drops its old state: {ACCEPT}, or "
+        f"{_drop([name])}."
+    )
+
+
+def _drop(names: Iterable[str]) -> str:
+    return f"millpond state drop APP.py {shlex.join(names)}"
 
 
 def _older_program(
@@ -185,3 +204,43 @@ def _versions(known: Known, plan: Plan, scope: str, store: str) -> tuple[int, in
     """Return the version of a store, and the one that the program wants."""
     was = known.versions.get(scope, {}).get(store, 1)
     return was, plan.versions().get(scope, {}).get(store, 1)
+
+
+# --- stores that are on one side only -------------------------------------------------------
+
+
+def _of_gone(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
+    if plan.layers:
+        return Verdict(scope, store, "orphaned", "nothing in the program uses it; it is kept")
+    why = (
+        f"group {group!r} has the state {scope}/{store}, and a checkpoint of this program, which "
+        "keeps no state, has no place for it."
+    )
+    fix = f"use another consumer_group; or drop it: {ACCEPT}, or {_drop(known.stores)}."
+    return Verdict(scope, store, "refuse", why, fix, then="dropped")
+
+
+def _of_new(
+    new: set[Place], gone: set[Place], known: Known, plan: Plan, group: str
+) -> Iterator[Verdict]:
+    """What looks like a rename is refused: state that nothing reads beside a store that is new."""
+    guesses = likely_renames(known, plan, gone, new)
+    for scope, store in sorted(new):
+        if (scope, store) not in guesses:
+            yield Verdict(scope, store, "new", "it starts empty")
+            continue
+        olds = guesses[scope, store]
+        names = ["/".join(old) for old in olds]
+        why = (
+            f"group {group!r} has state under {', '.join(names)}, which this program does not use; "
+            f"it asks for {scope}/{store} instead. Was something renamed?"
+        )
+        moves = next(
+            (found for old in olds if (found := commands(known, plan, old, (scope, store)))), []
+        )
+        move = ", then ".join(f"millpond state rename APP.py {shlex.join(move)}" for move in moves)
+        fix = "use the old name (of the topic, the group_by or the step)"
+        fix += f"; or move the state: {move}" if move else ""
+        fix += f"; or let it start empty, and keep the old state as an orphan: {ACCEPT}"
+        fix += f"; or drop the old state: {_drop(names)}."
+        yield Verdict(scope, store, "refuse", why, fix, then="new")

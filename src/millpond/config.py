@@ -16,6 +16,7 @@ from millpond.options import (
     Persistence,
     ProcessingGuarantee,
     Recovery,
+    StateChange,
 )
 
 __all__ = ["Config", "groups_for"]
@@ -58,6 +59,7 @@ class Config:
     on_error: ErrorPolicy = "stop"
     on_processing_error: ErrorCallback | None = None
     recover: Recovery = "stop"
+    on_state_change: StateChange = "refuse"
     persistence: Persistence = "directory"
     state_ttl_ms: int | None = None
     master: str | None = None
@@ -73,6 +75,7 @@ class Config:
         _one_of("on_lost_records", self.on_lost_records, ("stop", "skip"))
         _one_of("on_error", self.on_error, ("stop", "dead-letter"))
         _one_of("recover", self.recover, ("stop", "auto"))
+        _one_of("on_state_change", self.on_state_change, ("refuse", "accept"))
         _one_of("persistence", self.persistence, ("directory", "none"))
         if not isinstance(self.commit_interval, int | float) or not self.commit_interval >= 0:
             msg = f"commit_interval is seconds, 0 or more; got {shown(self.commit_interval)}."

@@ -26,7 +26,8 @@ from typing import Any
 from uuid import uuid4
 
 from millpond.checkpoint import Batch, Checkpoint, damaged
-from millpond.compare import Verdict, check, compare
+from millpond.claims import claims_of
+from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.lock import Hold, holder_of, locked
@@ -34,10 +35,11 @@ from millpond.plan.plan import Plan
 
 __all__ = ["Journal", "Manifest", "StateDirectory"]
 
-FORMAT = 1
+# 2 says which stores the last program used, and which change was accepted.
+FORMAT = 2
 
 # What a manifest says of the state: it changes with the program, and by hand.
-_CLAIMS = ("layers", "stores", "layer_of", "settings", "keys", "versions")
+_CLAIMS = ("layers", "stores", "active", "layer_of", "settings", "keys", "versions")
 
 
 @dataclass
@@ -77,6 +79,10 @@ class Manifest:
     """Batches before this one read files in the place of topics: nobody can go back to them."""
     since: int = -1
     """The batch from which this generation goes on: it was done before there was a manifest."""
+    active: dict[str, list[str]] | None = None
+    """The stores that the last program used; None: not known, an older version wrote this."""
+    accepted: str = ""
+    """The fingerprint of the change of the program that was accepted, see `compare`."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """What was said of the state up to a batch ("until"), where something else is said now."""
 
@@ -93,7 +99,9 @@ class Manifest:
             return replace(self, **Manifest(0, 0).claims(), earlier=[])
         before = [era for era in self.earlier if era["until"] < batch]
         era = next((era for era in self.earlier if era["until"] >= batch), None)
-        said = self.claims() if era is None else {name: deepcopy(era[name]) for name in _CLAIMS}
+        # An era that an older version wrote down lacks what came later.
+        said = self.claims() if era is None else {**Manifest(0, 0).claims(), **deepcopy(era)}
+        said.pop("until", None)
         return replace(self, **said, earlier=before)
 
     def say(self, claims: dict[str, Any], behind: int | None) -> None:
@@ -238,17 +246,34 @@ class StateDirectory:
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
 
-    def compare(self, plan: Plan) -> list[Verdict]:
+    def compare(self, plan: Plan, *, accept: bool = False) -> list[Verdict]:
         """Return what becomes of every store of the state and of a program."""
         manifest = self._known(plan) or Manifest(1, 1, layers=plan.layers)
-        return compare(manifest, plan, self.group)
+        return compare(manifest, plan, self.group, accept or self._is_accepted(manifest, plan))
 
-    def check(self, plan: Plan) -> Manifest | None:
+    def check(self, plan: Plan, *, accept: bool = False) -> Manifest | None:
         """Refuse a plan that the state does not fit; return what is known of the state."""
         manifest = self._known(plan)
         if manifest is not None:
-            check(manifest, plan, self.group)
+            check(manifest, plan, self.group, accept or self._is_accepted(manifest, plan))
         return manifest
+
+    def accept(self, plan: Plan) -> list[Verdict]:
+        """Write down that the change to a plan is accepted; return what will become of stores."""
+        manifest = self.load()
+        if manifest is not None:
+            known = self._known(plan) or manifest
+            check(known, plan, self.group, accept=True)
+            manifest.accepted = fingerprint(known, compare(known, plan, self.group))
+            manifest.note("accept", change=manifest.accepted)
+            self.save(manifest)
+        return self.compare(plan)
+
+    def _is_accepted(self, manifest: Manifest, plan: Plan) -> bool:
+        """Tell whether exactly this change of the program was accepted."""
+        if not manifest.accepted:
+            return False
+        return fingerprint(manifest, compare(manifest, plan, self.group)) == manifest.accepted
 
     def _known(self, plan: Plan) -> Manifest | None:
         """Return the manifest, without what it says about state that is not there."""
@@ -279,15 +304,16 @@ class StateDirectory:
             return None
         return checkpoint.folder / "commits" / str(manifest.since)
 
-    def admit(self, plan: Plan, groups: int, partitions: int) -> Manifest:
+    def admit(self, plan: Plan, groups: int, partitions: int, *, accept: bool = False) -> Manifest:
         """Return the manifest under which a plan may run, or refuse it."""
-        manifest = self.check(plan) or Manifest(groups, partitions, id=uuid4().hex)
+        known = self.check(plan, accept=accept)
+        manifest = known or Manifest(groups, partitions, id=uuid4().hex)
         for number in self.generations():  # of a change that was cut short at its end
             if number > manifest.generation:
                 self.drop_generation(number)
         checkpoint = self.checkpoint(manifest)
         checkpoint.settle()
-        manifest.say(_claims_of(plan, manifest.claims()), checkpoint.last())
+        manifest.say(claims_of(plan, manifest.claims()), checkpoint.last())
         manifest.stream = manifest.stream or stream_of(self.group, manifest)
         self.save(manifest)
         return manifest
@@ -443,20 +469,6 @@ def root(state_dir: str | Path, remote: Callable[[], Files] | None) -> Location:
     return Location(remote(), str(state_dir).rstrip("/"))
 
 
-def _claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
-    """Return what is said of the state with a program; what earlier ones kept stays."""
-    known["layers"] = plan.layers
-    known["layer_of"].update({s.scope: s.layer for s in plan.stages if s.stores})
-    known["keys"].update(plan.keys())
-    for name, said in (("versions", plan.versions()), ("settings", plan.settings())):
-        for scope, by_store in said.items():
-            known[name].setdefault(scope, {}).update(by_store)
-    for scope, stores in plan.stores().items():
-        mine = known["stores"].setdefault(scope, [])
-        mine += [store for store in stores if store not in mine]
-    return known
-
-
 def stream_of(group: str, manifest: Manifest) -> str:
     """Return a new name under which a generation delivers its outputs.
 
@@ -474,7 +486,7 @@ def read_manifest(text: str, file: str) -> Manifest:
             f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
-    content = without_crc(content)
+    content = {**without_crc(content), "format": FORMAT}
     # What an older version left out has its default; what a newer one added is not ours to lose.
     unknown = content.keys() - {f.name for f in fields(Manifest)}
     if unknown:

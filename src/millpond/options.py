@@ -28,6 +28,7 @@ __all__ = [
     "Persistence",
     "ProcessingGuarantee",
     "Recovery",
+    "StateChange",
     "StateFunction",
     "TimerFunction",
     "TopicFunction",
@@ -40,6 +41,7 @@ ProcessingGuarantee = Literal["exactly-once", "at-least-once"]
 LostRecords = Literal["stop", "skip"]
 ErrorPolicy = Literal["stop", "dead-letter"]
 Recovery = Literal["stop", "auto"]
+StateChange = Literal["refuse", "accept"]
 Persistence = Literal["directory", "none"]
 Format = Literal["json", "bytes", "str", "string", "int", "integer", "double"]
 """The name of a serializer or a deserializer."""

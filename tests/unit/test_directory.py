@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millpond import Application
-from millpond.directory import Manifest, StateDirectory
+from millpond.directory import FORMAT, Manifest, StateDirectory
 from millpond.errors import ConfigError, GroupInUseError, StateError
 from millpond.plan.plan import make_plan
 from millpond.testing import frame
@@ -122,9 +122,9 @@ def test_a_damaged_manifest_is_refused(directory, content):
 
 
 def test_a_manifest_of_a_newer_version_is_refused(directory):
-    directory.save(Manifest(1, 1, format=2))
+    directory.save(Manifest(1, 1, format=FORMAT + 1))
 
-    with pytest.raises(StateError, match="format 2(.|\n)*Fix:"):
+    with pytest.raises(StateError, match=f"format {FORMAT + 1}(.|\n)*Fix:"):
         directory.load()
 
 
@@ -183,7 +183,9 @@ def test_a_step_may_be_added_or_removed(directory):
     manifest = directory.load()
     assert manifest.stores == {"list": ["one", "two"]}
     assert manifest.at(0).stores == {"list": ["one"]}
-    assert manifest.at(1) == manifest.at(2) != manifest.at(0)
+    assert manifest.at(1).stores == manifest.stores
+    assert manifest.at(1).active == {"list": ["one", "two"]}
+    assert manifest.at(2).active == manifest.active == {"list": ["two"]}
     assert manifest.at(None).stores == {}
 
 
@@ -226,6 +228,47 @@ def test_a_program_with_more_changes_of_key_is_refused_once_batches_were_committ
 
     with pytest.raises(StateError, match=r"1 change\(s\) of key; this one has 2(.|\n)*Fix:"):
         directory.admit(make_plan(sdf._graph), 8, 1)
+
+
+# --- a change that is accepted ----------------------------------------------------------------
+
+
+def test_a_change_is_accepted_once_and_another_one_is_refused_again(directory):
+    commit(directory, directory.admit(plan(folds=["one"]), 8, 1), 0, {})
+
+    verdicts = directory.accept(plan(folds=["two"]))
+
+    assert [(v.name, v.says) for v in verdicts] == [("list/two", "new"), ("list/one", "orphaned")]
+    with pytest.raises(StateError, match="list/three"):
+        directory.admit(plan(folds=["three"]), 8, 1)
+    directory.admit(plan(folds=["two"]), 8, 1)
+    commit(directory, directory.admit(plan(folds=["two"]), 8, 1), 1, {})
+    with pytest.raises(StateError, match="list/three"):
+        directory.admit(plan(folds=["three"]), 8, 1)
+    assert [entry["what"] for entry in directory.load().audit] == ["accept"]
+
+
+def test_a_change_is_accepted_by_the_application_that_makes_it(directory):
+    commit(directory, directory.admit(plan(folds=["one"]), 8, 1), 0, {})
+
+    manifest = directory.admit(plan(folds=["two"]), 8, 1, accept=True)
+
+    assert manifest.stores == {"list": ["one", "two"]}
+    assert manifest.active == {"list": ["two"]}
+
+
+def test_accepting_a_change_of_a_group_that_never_ran_changes_nothing(directory):
+    assert [verdict.says for verdict in directory.accept(plan())] == ["new"]
+    assert directory.load() is None
+
+
+def test_an_era_of_an_older_version_does_not_know_which_stores_were_used():
+    manifest = Manifest(8, 1, stores={"list": ["one"]}, active={"list": ["one"]})
+    manifest.say({**manifest.claims(), "active": {}}, 3)
+    del manifest.earlier[0]["active"]
+
+    assert manifest.at(3).active is None
+    assert manifest.at(3).stores == {"list": ["one"]}
 
 
 # --- offsets and clearing -------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 
 from millpond.admin import change, export, health, look
 from millpond.admin.change import Rescaled, Rewound
+from millpond.admin.drop import Dropped, drop
 from millpond.admin.health import Problem, Repaired, Verified
 from millpond.admin.items import (
     ChangedValue,
@@ -34,6 +35,7 @@ __all__ = [
     "Admin",
     "ChangedValue",
     "Difference",
+    "Dropped",
     "GroupInfo",
     "KeySize",
     "KeyTimer",
@@ -267,14 +269,24 @@ class Admin:
         """
         return export.import_file(self._opened, str(path), store)
 
-    def rename(self, old: str, new: str) -> int:
+    def rename(self, old: str, new: str, dry_run: bool = False) -> int:
         """Move state to another name: a store ("clicks/total") or a whole key scope ("clicks").
 
         Args:
             old: What it is called.
             new: What it is to be called.
+            dry_run: Only look whether it can be moved.
         """
-        return change.rename(self._opened, old, new)
+        return change.rename(self._opened, old, new, dry_run)
+
+    def drop(self, *stores: str, dry_run: bool = False) -> Dropped:
+        """Drop stores: their values and timers go from all keys, all other state stays.
+
+        Args:
+            stores: Names of stores ("clicks/total"), or of a whole key scope ("clicks").
+            dry_run: Only count what would go.
+        """
+        return drop(self._opened, stores, dry_run)
 
     def rewind(self, to: At, outputs: str = "keep", dry_run: bool = False) -> Rewound:
         """Take state and input back to a batch or a time; the next run goes on from there.

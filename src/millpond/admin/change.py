@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ from millpond.connectors.topic import check_name
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
 from millpond.errors import ConfigError, DamagedStateError, StateError, shown
 from millpond.files import Location
+from millpond.rename_guess import Place, why_not_movable
 from millpond.state.blobs import hash_key
 from millpond.state.edit import Edit, encode_edits
 
@@ -115,7 +117,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
         for old, name in reversed(_renames(new.old, number)):
             _rename_in(new, name, old)
         new.manifest.partitions = meant.partitions[1]
-        new.manifest.note("rewind", to=number, outputs=outputs, by=_user())
+        new.manifest.note("rewind", to=number, outputs=outputs, by=user_name())
     return meant
 
 
@@ -169,7 +171,7 @@ def fork(opened: Opened, group: str, at: At, state_dir: str | None) -> int:
     copied.replay_until = 0
     batch = opened.directory.checkpoint(manifest).batch(number)
     copied.partitions = (batch.partitions if batch else 0) or copied.partitions
-    copied.note("fork", of=opened.directory.group, batch=number, by=_user())
+    copied.note("fork", of=opened.directory.group, batch=number, by=user_name())
     _copy(opened.directory, manifest, target, copied, number)
     return number
 
@@ -189,7 +191,7 @@ def backup(opened: Opened, path: str) -> int:
     copied = replace(manifest.at(number), id=uuid4().hex, generation=1, audit=list(manifest.audit))
     copied.stream = stream_of(opened.directory.group, copied)
     copied.replay_until = 0
-    copied.note("backup", batch=number, by=_user())
+    copied.note("backup", batch=number, by=user_name())
     _copy(opened.directory, manifest, target, copied, number, share=False)
     return number
 
@@ -218,7 +220,7 @@ def restore(opened: Opened, path: str, dry_run: bool) -> int:
         restored.replay_until = 0
         # Batches after the backup may be cut otherwise: what they put out is new.
         restored.stream = stream_of(directory.group, restored)
-        restored.note("restore", batch=number, by=_user())
+        restored.note("restore", batch=number, by=user_name())
         hold.check()
         _copy(source, kept, directory, restored, number, share=False)
         directory.drop_others(restored.generation, 0 if before is None else before.generation)
@@ -362,7 +364,7 @@ def edit(
         if scope not in manifest.stores:
             msg = f"there is no key scope {scope!r}; there are {', '.join(manifest.stores)}."
             raise StateError(msg + "\nFix: use one of these.")
-        if one.what == "rename":
+        if one.what in ("rename", "drop"):
             for group in range(manifest.groups):
                 grouped.setdefault((scope, group), []).append(one)
         else:
@@ -374,17 +376,17 @@ def edit(
         for (scope, group), mine in grouped.items()
         for low in range(0, len(mine), _AT_ONCE)
     ]
-    return _run(opened, lambda _: _frame(opened, rows), what, details, amend)
+    return run_rows(opened, lambda _: frame_of(opened, rows), what, details, amend)
 
 
-def _frame(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
+def frame_of(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
     schema = "scope string, grp int, kind int, payload binary"
     return opened.session.createDataFrame(
         [(scope, group, kind, bytearray(payload)) for scope, group, kind, payload in rows], schema
     )
 
 
-def _run(
+def run_rows(
     opened: Opened,
     rows: Callable[[Manifest], Any],
     what: str,
@@ -419,7 +421,7 @@ def _run(
         if "scopes" in details:
             _rename_in(new, *details["scopes"])
         last = new.checkpoint.last()
-        manifest.note(what, changed=changed, batch=last, by=_user(), **details)
+        manifest.note(what, changed=changed, batch=last, by=user_name(), **details)
     return changed
 
 
@@ -428,7 +430,7 @@ def move_offsets(opened: Opened, offsets: dict[str, dict[str, int]], what: str) 
     from millpond.spark.edit import EDITS
 
     rows = [("", 0, EDITS, encode_edits([]))]
-    _run(opened, lambda _: _frame(opened, rows), what, {"offsets": offsets}, offsets=offsets)
+    run_rows(opened, lambda _: frame_of(opened, rows), what, {"offsets": offsets}, offsets=offsets)
 
 
 def end_backfill(opened: Opened) -> None:
@@ -443,43 +445,68 @@ def end_backfill(opened: Opened) -> None:
         opened.directory.save(manifest)
 
 
-def rename(opened: Opened, old: str, new: str) -> int:
+def rename(opened: Opened, old: str, new: str, dry_run: bool = False) -> int:
     """Move state to another name, of a store or of a whole key scope."""
     manifest, _ = opened.view(None)
     details = {"old": old, "new": new}
     if old in manifest.stores:
-        return _rename_scope(opened, manifest, old, new, details)
+        return _rename_scope(opened, manifest, old, new, details, dry_run)
     scope, store = find_place(manifest, old)
     new_scope, _, new_store = new.rpartition("/")
     if new_scope not in ("", scope):
         if len(manifest.stores[scope]) > 1 or store != new_store:
             msg = f"{old} and {new} differ in the key scope, and {scope!r} has other state."
-            raise StateError(msg + f"\nFix: rename the whole scope: {scope} to {new_scope}.")
-        return _rename_scope(opened, manifest, scope, new_scope, details)
+            move = shlex.join([scope, new_scope])
+            raise StateError(
+                msg + f"\nFix: rename the whole scope: millpond state rename APP.py {move}."
+            )
+        return _rename_scope(opened, manifest, scope, new_scope, details, dry_run)
     if new_store in manifest.stores[scope]:
-        msg = f"there is state under {scope}/{new_store} already."
-        raise StateError(msg + "\nFix: choose another name.")
+        raise _taken(f"{scope}/{new_store}")
+    _check_movable(opened, manifest, (scope, store), (scope, new_store))
+    if dry_run:
+        return 0
 
     def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        names = claims["stores"][scope]
-        names[names.index(store)] = new_store
-        for said in (claims["settings"], claims["versions"]):
-            if store in said.get(scope, {}):
-                said[scope][new_store] = said[scope].pop(store)
+        for about in claims.values():
+            said = about.get(scope) if isinstance(about, dict) else None
+            if isinstance(said, list) and store in said:
+                said[said.index(store)] = new_store
+            elif isinstance(said, dict) and store in said:
+                said[new_store] = said.pop(store)
         return claims
 
     edits = [(scope, Edit("rename", None, store, new_store=new_store))]
     return edit(opened, edits, "rename", details, amend)
 
 
+def _taken(name: str) -> StateError:
+    msg = f"there is state under {name} already."
+    fix = f"choose another name, or drop it first: millpond state drop APP.py {shlex.quote(name)}."
+    return StateError(f"{msg}\nFix: {fix}")
+
+
+def _check_movable(opened: Opened, manifest: Manifest, old: Place, new: Place) -> None:
+    """Refuse to move state to where it could not be read."""
+    if why := why_not_movable(manifest, opened.plan(), old, new):
+        msg = (
+            f"{why}\nFix: let {'/'.join(new)} start empty: millpond check --accept APP.py; or drop "
+        )
+        msg += f"the old state: millpond state drop APP.py {shlex.quote('/'.join(old))}."
+        raise StateError(msg)
+
+
 def _rename_scope(
-    opened: Opened, manifest: Manifest, old: str, new: str, details: dict[str, Any]
+    opened: Opened, manifest: Manifest, old: str, new: str, details: dict[str, Any], dry_run: bool
 ) -> int:
     from millpond.spark.edit import moved
 
     if new in manifest.stores:
-        msg = f"there is state under {new!r} already."
-        raise StateError(msg + "\nFix: choose another name.")
+        raise _taken(new)
+    for store in manifest.stores[old]:
+        _check_movable(opened, manifest, (old, store), (new, store))
+    if dry_run:
+        return 0
 
     def rows(known: Manifest) -> Any:
         return moved(opened.reader(known).blobs(opened.batch(None, known)), old, new)
@@ -490,7 +517,7 @@ def _rename_scope(
                 said[new] = said.pop(old)
         return claims
 
-    return _run(opened, rows, "rename", {**details, "scopes": [old, new]}, amend)
+    return run_rows(opened, rows, "rename", {**details, "scopes": [old, new]}, amend)
 
 
 def find_place(
@@ -551,13 +578,13 @@ def rescale(opened: Opened, partitions: int) -> Rescaled:
             )
             raise StateError(msg)
         new.manifest.note(
-            "rescale", before=new.old.partitions, partitions=partitions, by=_user(), state=found
+            "rescale", before=new.old.partitions, partitions=partitions, by=user_name(), state=found
         )
     count, size, checksum = expected
     return Rescaled(new.old.partitions, partitions, count, size, checksum)
 
 
-def _user() -> str:
+def user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):

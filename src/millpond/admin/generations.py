@@ -45,7 +45,7 @@ class NewGeneration:
 def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterator[NewGeneration]:
     """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one."""
     directory = opened.directory
-    with directory.held(what) as hold:
+    with opened.held(what) as hold:
         old = opened.manifest()
         checkpoint = directory.checkpoint(old)
         last = opened.batch(last, old)

@@ -7,8 +7,8 @@ the checkpoint, a Spark session that stays, and the way from stored bytes to key
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from millpond.connectors.serde import deserializer, serializer
 from millpond.directory import Manifest, StateDirectory
 from millpond.errors import ConfigError, MillpondError, StateError, shown
 from millpond.files import Location
+from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
 from millpond.runtime.keyed import key_decoder
 from millpond.state.codec import Codec
@@ -49,6 +50,8 @@ class Opened:
         self._options = options
         self.on_spark: Callable[[], None] = lambda: None
         """Called when Spark is about to be started, which takes seconds."""
+        self.hold: Hold | None = None
+        """The group's lock, where the caller has it already."""
         if self.app is not None:
             config = self.app.config
             state_dir, group = config.state_dir, group or config.consumer_group
@@ -72,6 +75,15 @@ class Opened:
         if found:
             fix = f"choose one: --group {found[0]}, or group={found[0]!r} in Python."
         raise ConfigError(f"{msg}\nFix: {fix}")
+
+    @contextmanager
+    def held(self, what: str) -> Iterator[Hold]:
+        """Hold the group's lock; once only, where the caller has it."""
+        if self.hold is not None:
+            yield self.hold
+            return
+        with self.directory.held(what) as hold:
+            yield hold
 
     # --- Spark ------------------------------------------------------------------------------
 
@@ -111,7 +123,9 @@ class Opened:
         session = self.session
         send_package(session)
         checkpoint = Checkpoint(folder or self.directory.generation(manifest))
-        if not self.directory.is_held():  # who runs has done it, and nobody writes beside him
+        if (
+            self.hold is not None or not self.directory.is_held()
+        ):  # who runs has done it, and nobody writes beside him
             with suppress(OSError, StateError):  # a folder that was moved and may only be read
                 checkpoint.settle()
         return StateReader(session, checkpoint, manifest.layers, manifest.groups)

@@ -26,7 +26,7 @@ from millpond.spark.pipe import BLOB_ID, SparkStore
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 
-__all__ = ["EDITS", "moved", "run_edit", "write_shape"]
+__all__ = ["CLEAR", "EDITS", "moved", "run_edit", "write_shape"]
 
 # What a row brings to its key group, in the order in which it is done: nothing of what was there
 # stays; a blob (its id, one byte of length first); edits.

@@ -83,6 +83,8 @@ class Program:
     """Filled as batches are done."""
     session: Callable[[str], SparkSession]
     """Gives the session for a state directory; Spark is started when it is first called."""
+    fit_state: Callable[[Plan, Hold], None]
+    """Changes the state so that a plan can go on with it, where that was accepted."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class SparkRun:
         send_users_modules(step.call_site.path for step in self._program.graph.steps)
         sent = [config.on_processing_error, self._program.codec, self._plan.lifts]
         check_functions(self._plan.children, sent)
-        self._check(self._directory.check(self._plan))
+        self._check(self._directory.check(self._plan, accept=self._accepts))
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
             session = self._program.session(self._directory.folder.path)
@@ -179,7 +181,8 @@ class SparkRun:
         context = session.sparkContext
         asked = self._program.config.spark_config.get(PARTITIONS, context.defaultParallelism)
         groups = groups_for(int(asked), is_local=context.master.startswith("local"))
-        self._manifest = self._directory.admit(self._plan, groups, int(asked))
+        self._program.fit_state(self._plan, self._hold)
+        self._manifest = self._directory.admit(self._plan, groups, int(asked), accept=self._accepts)
         self._manifest.backfill = {} if self._backfill is None else self._backfill.begun
         session.conf.set(PARTITIONS, str(self._manifest.partitions))
         send_package(session)
@@ -187,6 +190,10 @@ class SparkRun:
         self._prepare_clock()
         self._journal = self._directory.journal(self._manifest)
         self._delivered = self._journal.delivered
+
+    @property
+    def _accepts(self) -> bool:
+        return self._program.config.on_state_change == "accept"
 
     def _start(self, session: SparkSession) -> Query:
         """Compile the plan and start it as one query."""

@@ -29,7 +29,7 @@ from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
 
-__all__ = ["StateReader", "blobs_at", "differing", "largest", "telling"]
+__all__ = ["StateReader", "blobs_at", "counted", "differing", "largest", "telling"]
 
 _ROWS = "scope string, key binary, store string, name binary, value binary, expires long"
 _TEXTS = "scope string, store string, key string, name string, value string, expires timestamp"
@@ -184,6 +184,22 @@ def differing(before: DataFrame, after: DataFrame) -> DataFrame:
     is_other = ~F.col("old.value").eqNullSafe(F.col("new.value"))
     values = [F.col("old.value").alias("before"), F.col("new.value").alias("after")]
     return joined.where(is_other).select(*either, *values).orderBy("scope", "key", "store", "name")
+
+
+def counted(rows: DataFrame, places: list[tuple[str, str]]) -> tuple[int, int]:
+    """Return how many of the rows of `StateReader.rows` are of some stores, and of how many keys.
+
+    Args:
+        rows: Every value.
+        places: The scope and the store of each that counts.
+    """
+    is_asked = reduce(
+        lambda one, other: one | other,
+        [(F.col("scope") == scope) & (F.col("store") == store) for scope, store in places],
+    )
+    mine = rows.where(is_asked)
+    keys = mine.select("scope", "key").distinct()
+    return mine.count(), keys.count()
 
 
 def largest(rows: DataFrame, changed: DataFrame | None, limit: int, by: str) -> DataFrame:

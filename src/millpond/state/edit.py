@@ -1,4 +1,4 @@
-"""Changes to state by hand: values set, names and keys deleted, stores renamed.
+"""Changes to state by hand: values set, names and keys deleted, stores renamed and dropped.
 
 Takes edits and the store of a key group; writes them through the same pages as a program does.
 """
@@ -15,6 +15,7 @@ from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
 from millpond.state.view import (
+    DEFAULT_STORE,
     KeyScope,
     name_bytes,
     store_of,
@@ -31,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Edit(NamedTuple):
     """One change; key, name and value are bytes of the codec."""
 
-    what: Literal["set", "delete", "rename"]
+    what: Literal["set", "delete", "rename", "drop"]
     key: bytes | None
     store: str | None = None
     """None: all that the key has, its timers too."""
@@ -39,7 +40,7 @@ class Edit(NamedTuple):
     """None: all names of the store."""
     value: bytes | None = None
     new_store: str | None = None
-    """What a renamed store is called, for every key of the group."""
+    """What a renamed store is called; like a drop, a rename is of every key of the group."""
     version: int = 1
     """Of which version a value is that is set; see `migrate`."""
 
@@ -72,6 +73,10 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     if edit.what == "rename":
         assert edit.store is not None and edit.new_store is not None
         return sum(_rename(view, key, edit.store, edit.new_store) for key, _ in list(pages.scan()))
+    if edit.what == "drop":
+        assert edit.store is not None
+        table = pages.drop_table(edit.store)
+        return table + sum(_drop(view, key, edit.store) for key, _ in list(pages.scan()))
     view.bind(edit.key)
     if edit.what == "set":
         assert edit.store is not None and edit.name is not None and edit.value is not None
@@ -109,6 +114,22 @@ def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) ->
         view.put(mark, version)
     assert view.place.entry is not None
     return int(view.place.entry[place] != before)
+
+
+def _drop(view: KeyScope, key: bytes | None, store: str) -> int:
+    """Remove what a key has in a store: values, their version, timers, and notes to look at it."""
+    view.bind(key)
+    gone = _names(view, store)
+    for name in gone:
+        view.drop(name)
+    view.drop(version_name(store))
+    if store == DEFAULT_STORE and view.has_timers():  # no other store has functions with timers
+        view.put_timers({})
+    entry = view.place.entry
+    if entry and not view.has_timers() and all(store_of(name) is None for name in entry):
+        entry.clear()  # only notes of when to look at the key: there is nothing to look at
+        view.place.page.is_changed = True
+    return len(gone)
 
 
 def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:

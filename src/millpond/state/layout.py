@@ -164,6 +164,13 @@ class Pages:
         """Keep a table under a name."""
         self._store.put(table_id(name), VERSION + table)
 
+    def drop_table(self, name: str) -> bool:
+        """Forget the table of a name; tell whether there was one."""
+        is_there = self.table(name) is not None
+        if is_there:
+            self._store.delete(table_id(name))
+        return is_there
+
     def flush(self, clocks: dict[str, int] | None = None) -> None:
         """Write every changed page, growing the group where it has become too full."""
         changed = [(n, page) for n, page in self._loaded.items() if page.is_changed]

@@ -9,7 +9,7 @@ from millpond.state.layout import Pages
 from millpond.state.migrate import MigratingState
 from millpond.state.rows import changes, group_rows, group_timers, key_items
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State
+from millpond.state.view import KeyScope, State, version_name
 
 GROUPS = 1
 codec = Codec()
@@ -110,6 +110,60 @@ def test_a_store_is_renamed_and_back(before):
 
     assert contents_of(store) == before
     assert moved == {(k, "new" if s == "default" else s, n): v for (k, s, n), v in before.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents, st.sampled_from(["default", "other", "none"]))
+def test_a_store_that_is_dropped_leaves_the_others_as_they_were(before, dropped):
+    store = filled(before)
+    kept = {place: value for place, value in before.items() if place[1] != dropped}
+
+    gone = apply_edits(store, [Edit("drop", None, dropped)], GROUPS)
+
+    assert contents_of(store) == kept
+    assert gone == len(before) - len(kept)
+
+
+def test_a_store_is_dropped_with_its_timers_its_versions_and_what_is_large():
+    store = MemoryStore()
+    pages = Pages(store, codec, GROUPS)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    for key in (b"a", b"b"):
+        view.bind(key)
+        state = State(view, owner="step")
+        state.set("x", "large" * 10_000, 1_000)
+        for number in range(4_000):
+            state.set(f"name-{number}", "many names" * 2)
+        state.set_timer("t", at=5)
+        view.put(version_name("default"), 2)
+    State(view, "other").set("y", 1)
+    pages.put_table("default", b"table")
+    pages.flush()
+
+    gone = apply_edits(store, [Edit("drop", None, "default")], GROUPS)
+
+    assert gone == 2 * 4_001 + 1
+    assert contents_of(store) == {(b"b", "other", "y"): 1}
+    assert list(group_timers(store, GROUPS)) == []
+    assert key_items(store, GROUPS, b"a") is None
+    assert Pages(store, codec, GROUPS).table("default") is None
+    assert not [blob for blob in store.blobs if blob[:1] in (b"v", b"n", b"u")]
+    assert version_name("default") not in dict(Pages(store, codec, GROUPS).scan())[b"b"]
+
+
+def test_a_store_without_timers_leaves_those_of_the_others():
+    store = filled({(b"a", "other", "x"): 1})
+    pages = Pages(store, codec, GROUPS)
+    view = KeyScope(codec, undo=False)
+    view.open(pages)
+    view.bind(b"a")
+    State(view, owner="step").set_timer("t", at=5)
+    pages.flush()
+
+    apply_edits(store, [Edit("drop", None, "other")], GROUPS)
+
+    assert len(list(group_timers(store, GROUPS))) == 1
 
 
 # --- changes --------------------------------------------------------------------------------

@@ -1,0 +1,58 @@
+"""Making the state fit a program, before the program runs.
+
+Takes an opened group and a plan that its state does not refuse; drops what was accepted to be lost,
+in a new generation. Nothing is changed where the state fits as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from millpond.admin.drop import drop_places
+from millpond.admin.opened import Opened
+from millpond.plan.plan import Plan
+
+__all__ = ["fit"]
+
+logger = logging.getLogger("millpond")
+
+
+def fit(opened: Opened, plan: Plan, accept: bool) -> None:
+    """Change the state so that a program can go on with it.
+
+    Args:
+        opened: The group, held.
+        plan: The program.
+        accept: Whether the program accepts that state is left behind.
+    """
+    directory = opened.directory
+    verdicts = directory.compare(plan, accept=accept)
+    lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
+    if not lost:
+        return
+    manifest = opened.manifest()
+    others = [scope for scope in plan.stores() if _has_other_keys(manifest.keys, plan, scope)]
+    # Of a scope whose keys are written in another way nothing can be found again.
+    lost |= {(scope, store) for scope in others for store in manifest.stores.get(scope, [])}
+    drop_places(opened, lost, "accept", lambda claims: adopted(claims, plan))
+    names = ", ".join(sorted("/".join(place) for place in lost))
+    logger.info("%s start(s) empty: the change of the program was accepted", names)
+
+
+def adopted(claims: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """Return what is said of the state when a program was accepted: its stores are those in use.
+
+    What it leaves is an orphan from then on, even where the program ends before its first batch.
+    """
+    kept: dict[str, list[str]] = claims["stores"]
+    claims["active"] = {
+        scope: [store for store in stores if store in kept.get(scope, [])]
+        for scope, stores in plan.stores().items()
+    }
+    return claims
+
+
+def _has_other_keys(known: dict[str, str], plan: Plan, scope: str) -> bool:
+    now = plan.keys()[scope]
+    return (known.get(scope, now) == "typed") is not (now == "typed")

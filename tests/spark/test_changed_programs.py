@@ -1,0 +1,274 @@
+"""Programs that change though they have state: what is refused, what helps, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import millpond as mp
+from millpond import admin
+from millpond.cli import command
+from millpond.errors import StateError
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+import millpond as mp
+
+app = mp.Application(
+    consumer_group="g", state_dir={folder!r} + "/state", topics_dir={folder!r} + "/topics",
+    auto_offset_reset="earliest", loglevel=None, **{options!r},
+)
+topic = app.topic("clicks", key_deserializer={keys!r}, max_future=None)
+
+
+def count(value, state):
+    state.set("n", state.get("n", 0) + 1)
+    return value
+
+
+def fold(key, value, state):
+    return value, (state or 0) + 1
+
+
+clicks = app.dataframe(topic)
+{body}
+"""
+
+COUNT = "clicks.apply(count, stateful=True)\n"
+
+
+class Programs:
+    """A folder with the state and topics of one group, and a program that is written again."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.sent = 0
+
+    def write(self, body, *, keys="str", **options):
+        text = PROGRAM.format(folder=str(self.folder), body=body, keys=keys, options=options)
+        (self.folder / "APP.py").write_text(text)
+
+    def send(self, count):
+        app = mp.Application(topics_dir=self.folder / "topics", loglevel=None)
+        with app.get_producer() as producer:
+            for number in range(self.sent, self.sent + count):
+                producer.produce(
+                    "clicks",
+                    key="ann",
+                    value=json.dumps({"n": number, "user": "u"}),
+                    timestamp=1_000_000 + 1_000 * number,
+                )
+        self.sent += count
+
+    def does(self, words):
+        """The result of a command as a message prints it."""
+        path = str(self.folder / "APP.py")
+        given = [path if word == "APP.py" else word for word in shlex.split(words)]
+        asks = given[:2] in (["state", "drop"], ["state", "rename"])
+        return CliRunner().invoke(command, given + ["--yes"] * asks)
+
+    def run(self):
+        done = self.does("run APP.py --drain")
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+
+    def refusal(self):
+        with pytest.raises(StateError) as found:
+            self.run()
+        return str(found.value)
+
+    def verdicts(self, words="check APP.py"):
+        done = self.does(f"{words} --json")
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+        return {row["store"]: row["says"] for row in rows}
+
+    def values(self, store):
+        """The values that the key has in a store."""
+        return {i.name: i.value for i in self.opened().scan() if f"{i.scope}/{i.store}" == store}
+
+    def opened(self):
+        return admin.open(self.folder / "state", "g")
+
+    def copy(self, folder):
+        shutil.copytree(self.folder, folder)
+        other = Programs(folder)
+        other.sent = self.sent
+        return other
+
+
+@pytest.fixture
+def programs(spark, tmp_path):
+    (tmp_path / "g").mkdir()
+    return Programs(tmp_path / "g")
+
+
+# --- a window of another length -----------------------------------------------------------------
+
+
+def session(minutes):
+    return f"clicks.session_window({minutes * 60_000}).agg(n=mp.Count()).final()\n"
+
+
+def test_a_window_of_another_length_starts_empty_once_that_was_accepted(programs):
+    old, new = "clicks/session_window_1800000", "clicks/session_window_1200000"
+    programs.write(COUNT + session(30))
+    programs.send(3)
+    programs.run()
+
+    programs.write(COUNT + session(20))
+    assert f"state under {old}" in programs.refusal()
+    assert programs.does("check APP.py").exit_code == 1
+    assert programs.does("check APP.py --accept").exit_code == 0
+    assert programs.verdicts() == {"clicks/default": "reuse", new: "new", old: "orphaned"}
+    programs.write(COUNT + session(10))  # that is another change
+    assert "Was something renamed" in programs.refusal()
+    programs.write(COUNT + session(20))
+    programs.send(2)
+    programs.run()
+
+    assert programs.values("clicks/default") == {"n": 5}
+    assert "[3]" in json.dumps(programs.values(old))
+    assert "[2]" in json.dumps(programs.values(new))
+    programs.run()
+    programs.write(COUNT + session(10))
+    assert f"state under {new}," in programs.refusal()
+
+
+def test_an_orphan_of_long_ago_blocks_no_unrelated_step_and_can_be_dropped(programs):
+    programs.write(COUNT + 'clicks.stateful_map("users", fold)')
+    programs.send(2)
+    programs.run()
+    programs.write(COUNT)
+    programs.send(1)
+    programs.run()
+
+    programs.write(COUNT + 'clicks.stateful_map("shops", fold)')
+    assert programs.verdicts() == {
+        "clicks/default": "reuse",
+        "clicks/shops": "new",
+        "clicks/users": "orphaned",
+    }
+    programs.send(2)
+    programs.run()
+    assert programs.values("clicks/users") == {"": 2}
+
+    only_asked = programs.does("state drop APP.py users --dry-run")
+    assert "clicks/users: 1 value(s) of 1 key(s) are dropped" in only_asked.output
+    assert programs.values("clicks/users") == {"": 2}
+    assert programs.does("state drop APP.py users").exit_code == 0
+
+    assert programs.values("clicks/users") == {}
+    assert programs.values("clicks/shops") == {"": 2}
+    assert programs.values("clicks/default") == {"n": 5}
+    assert programs.verdicts() == {"clicks/default": "reuse", "clicks/shops": "reuse"}
+    with programs.opened() as state:
+        assert [(e["what"], e["stores"]) for e in state.audit()] == [("drop", ["clicks/users"])]
+        state.rewind(state.info().last_batch - 1)
+    assert programs.values("clicks/users") == {"": 2}
+
+
+def test_a_whole_key_scope_is_dropped_with_its_timers_and_its_steps_start_empty(programs):
+    timed = """
+def remind(value, state):
+    state.set_timer("later", after=3_600_000)
+    return count(value, state)
+
+users = clicks.group_by("user")
+users.apply(remind, stateful=True, on_timer=lambda key, state, timer: None)
+users.stateful_map("sum", fold)
+"""
+    programs.write(COUNT + timed)
+    programs.send(3)
+    programs.run()
+    with programs.opened() as state:
+        assert len(list(state.timers())) == 1
+
+    done = programs.does("state drop APP.py clicks/user")
+
+    assert "the program uses clicks/user/default, clicks/user/sum" in done.output
+    with programs.opened() as state:
+        assert list(state.timers()) == []
+        assert {(item.scope, item.value) for item in state.scan()} == {("clicks", 3)}
+    programs.send(2)
+    programs.run()
+    assert programs.values("clicks/user/default") == {"n": 2}
+    assert programs.values("clicks/user/sum") == {"": 2}
+    assert programs.values("clicks/default") == {"n": 5}
+
+
+# --- every way out that a message names ---------------------------------------------------------
+
+BY_WATERMARK = "clicks.tumbling_window(60_000).count().final()\n"
+BY_KEY = "clicks.tumbling_window(60_000).count().final(closing_strategy='key')\n"
+SUM, TOTAL = (f"clicks.stateful_map({name!r}, fold)\n" for name in ("sum", "total"))
+USER = "clicks.group_by('user').stateful_map('sum', fold)\n"
+SHOP = "clicks.group_by('user', name='shop').stateful_map('total', fold)\n"
+
+# Before, after, and what each way out must lead to: the store that is new and its values.
+REFUSED = {
+    "a step was renamed": (COUNT + SUM, COUNT + TOTAL, "clicks/total", {"": 2}, {"": 5}),
+    "a scope and a step were renamed": (
+        COUNT + USER,
+        COUNT + SHOP,
+        "clicks/shop/total",
+        {"": 2},
+        {"": 5},
+    ),
+    "a window closes otherwise": (
+        COUNT + BY_WATERMARK,
+        COUNT + BY_KEY,
+        "clicks/tumbling_window_60000_count",
+        2,
+        None,
+    ),
+}
+
+
+def ways_out(message):
+    """The commands that a message names, each way a list of them; None: the option."""
+    fix = message.partition("\nFix: ")[2]
+    ways = []
+    for text in re.split(r"; or |, or ", fix):
+        found = re.findall(r"millpond ((?:state|check) .*?)(?=, then |[,;.]?$|: )", text)
+        if found:
+            ways.append(found)
+        if "Application(on_state_change=" in text:
+            ways.append(None)
+    return ways
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_every_way_out_of_a_refusal_leads_to_a_running_program(programs, tmp_path, change):
+    before, after, store, empty, moved = REFUSED[change]
+    programs.write(before)
+    programs.send(3)
+    programs.run()
+    programs.write(after)
+    ways = ways_out(programs.refusal())
+    assert len(ways) == 3 + (moved is not None)
+
+    for number, way in enumerate(ways):
+        copy = programs.copy(tmp_path / f"way-{number}")
+        copy.write(after, **({"on_state_change": "accept"} if way is None else {}))
+        for words in way or []:
+            done = copy.does(words)
+            assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
+        copy.send(2)
+        copy.run()
+
+        is_move = way is not None and "rename" in way[0]
+        values = copy.values(store)
+        if empty == 2:
+            assert "2" in json.dumps(values) and "5" not in json.dumps(values), (way, values)
+        else:
+            assert values == (moved if is_move else empty), (way, values)
+        assert copy.values("clicks/default") == {"n": 5}
+        copy.write(after)
+        assert "refuse" not in copy.verdicts().values()

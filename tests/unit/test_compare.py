@@ -1,0 +1,290 @@
+"""What becomes of every store when a program changes, as a table."""
+
+import pytest
+
+from millpond import Count, Max, Sum
+from millpond.claims import claims_of
+from millpond.compare import check, compare, fingerprint, needs_reshape
+from millpond.directory import Manifest
+from millpond.errors import StateError
+from millpond.plan.plan import make_plan
+from millpond.testing import frame
+
+
+def keep(value, state):
+    return value
+
+
+def fold(name):
+    return lambda sdf: sdf.stateful_map(name, lambda key, value, state: (value, state))
+
+
+def apply(sdf):
+    return sdf.apply(keep, stateful=True)
+
+
+def by(name, *steps):
+    """Steps after a group_by, beside the others."""
+
+    def add(sdf):
+        grouped = sdf.group_by(name)
+        for step in steps:
+            grouped = step(grouped)
+        return sdf
+
+    return add
+
+
+def tumbling(ms, how="count", name=None, **options):
+    return lambda sdf: getattr(sdf.tumbling_window(ms, name=name), how)().final(**options)
+
+
+def session(ms, name=None):
+    return lambda sdf: sdf.session_window(ms, name=name).agg(n=Count()).final()
+
+
+def table(name):
+    return lambda sdf: sdf.update_state(lambda batch, state: batch, name=name)
+
+
+def agg(name, **aggregations):
+    return lambda sdf: sdf.agg(name=name, **(aggregations or {"n": Count()}))
+
+
+def program(*steps, source="in"):
+    """Each step is a branch of its own, so that its records keep their key."""
+    sdf = frame(name=source)
+    for step in steps:
+        step(sdf)
+    if not steps:
+        sdf.apply(str)
+    return make_plan(sdf._graph)
+
+
+def known_of(*plans):
+    """The manifest after some programs have run, one after the other."""
+    manifest = Manifest(8, 1)
+    for plan in plans:
+        manifest.say(claims_of(plan, manifest.claims()), None)
+    return manifest
+
+
+def said(verdicts):
+    return {verdict.name: verdict.says for verdict in verdicts}
+
+
+CHANGES = {
+    "nothing": ([apply], [apply], {"in/default": "reuse"}, {"in/default": "reuse"}),
+    "a step is added": (
+        [apply],
+        [apply, fold("sum")],
+        {"in/default": "reuse", "in/sum": "new"},
+        {"in/default": "reuse", "in/sum": "new"},
+    ),
+    "a step is removed": (
+        [apply, fold("sum")],
+        [apply],
+        {"in/default": "reuse", "in/sum": "orphaned"},
+        {"in/default": "reuse", "in/sum": "orphaned"},
+    ),
+    "another step name": (
+        [apply, fold("sum")],
+        [apply, fold("total")],
+        {"in/default": "reuse", "in/total": "refuse", "in/sum": "orphaned"},
+        {"in/default": "reuse", "in/total": "new", "in/sum": "orphaned"},
+    ),
+    "another window length": (
+        [apply, session(1_800_000)],
+        [apply, session(1_200_000)],
+        {
+            "in/default": "reuse",
+            "in/session_window_1200000": "refuse",
+            "in/session_window_1800000": "orphaned",
+        },
+        {
+            "in/default": "reuse",
+            "in/session_window_1200000": "new",
+            "in/session_window_1800000": "orphaned",
+        },
+    ),
+    "another length of a named window": (
+        [session(1_800_000, "visits")],
+        [session(1_200_000, "visits")],
+        {
+            "in/visits_session_window_1200000": "refuse",
+            "in/visits_session_window_1800000": "orphaned",
+        },
+        {
+            "in/visits_session_window_1200000": "new",
+            "in/visits_session_window_1800000": "orphaned",
+        },
+    ),
+    "another grouping": (
+        [by("user", apply), apply],
+        [by("customer", apply), apply],
+        {"in/default": "reuse", "in/customer/default": "refuse", "in/user/default": "orphaned"},
+        {"in/default": "reuse", "in/customer/default": "new", "in/user/default": "orphaned"},
+    ),
+    "a window that closes otherwise": (
+        [tumbling(5_000)],
+        [tumbling(5_000, closing_strategy="key")],
+        {"in/tumbling_window_5000_count": "refuse"},
+        {"in/tumbling_window_5000_count": "reset"},
+    ),
+    "values become an aggregation of the same name": (
+        [fold("totals")],
+        [agg("totals")],
+        {"in/totals": "refuse"},
+        {"in/totals": "reset"},
+    ),
+    "an aggregation becomes values of the same name": (
+        [agg("totals")],
+        [fold("totals")],
+        {"in/totals": "refuse"},
+        {"in/totals": "reset"},
+    ),
+    "another kind of window": (
+        [tumbling(5_000)],
+        [session(5_000)],
+        {"in/session_window_5000": "new", "in/tumbling_window_5000_count": "orphaned"},
+        {"in/session_window_5000": "new", "in/tumbling_window_5000_count": "orphaned"},
+    ),
+    "values go and a window comes": (
+        [apply, fold("seen")],
+        [apply, session(5_000)],
+        {"in/default": "reuse", "in/session_window_5000": "new", "in/seen": "orphaned"},
+        {"in/default": "reuse", "in/session_window_5000": "new", "in/seen": "orphaned"},
+    ),
+    "values go and a table comes": (
+        [fold("seen")],
+        [table("users")],
+        {"in/users": "new", "in/seen": "orphaned"},
+        {"in/users": "new", "in/seen": "orphaned"},
+    ),
+    "one of several names in another scope": (
+        [by("user", fold("a"), fold("b"))],
+        [by("shop", fold("c"), fold("d"))],
+        {"in/shop/c": "new", "in/shop/d": "new", "in/user/a": "orphaned", "in/user/b": "orphaned"},
+        {"in/shop/c": "new", "in/shop/d": "new", "in/user/a": "orphaned", "in/user/b": "orphaned"},
+    ),
+    "the only pair in two scopes": (
+        [by("user", fold("a"))],
+        [by("shop", fold("b"))],
+        {"in/shop/b": "refuse", "in/user/a": "orphaned"},
+        {"in/shop/b": "new", "in/user/a": "orphaned"},
+    ),
+    "no state any more": ([apply], [], {"in/default": "refuse"}, {"in/default": "dropped"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_has_its_verdicts_without_and_with_the_word(change):
+    before, after, refused, accepted = CHANGES[change]
+    known, plan = known_of(program(*before)), program(*after)
+
+    without_word, with_word = compare(known, plan, "g"), compare(known, plan, "g", accept=True)
+
+    assert said(without_word) == refused
+    assert said(with_word) == accepted
+    assert all(verdict.can_accept for verdict in without_word if verdict.says == "refuse")
+    assert all("Fix" not in verdict.fix and not verdict.fix for verdict in with_word)
+
+
+def test_an_orphan_of_long_ago_is_no_candidate_for_a_rename():
+    removed = known_of(program(apply, fold("users")), program(apply))
+
+    verdicts = compare(removed, program(apply, fold("shops")), "g")
+
+    assert said(verdicts) == {"in/default": "reuse", "in/shops": "new", "in/users": "orphaned"}
+    check(removed, program(apply, fold("shops")), "g")
+
+
+def test_a_step_that_comes_back_finds_its_state():
+    removed = known_of(program(apply, fold("users")), program(apply))
+
+    assert said(compare(removed, program(apply, fold("users")), "g"))["in/users"] == "reuse"
+
+
+def test_all_stores_of_an_older_manifest_count_as_used():
+    known = known_of(program(apply, fold("users")), program(apply))
+    known.active = None
+
+    with pytest.raises(StateError, match=r"in/users(.|\n)*in/shops(.|\n)*Fix:"):
+        check(known, program(apply, fold("shops")), "g")
+
+
+def test_only_what_could_be_moved_is_proposed_for_a_rename():
+    known = known_of(program(by("user", apply), fold("old"), tumbling(5_000)))
+
+    def fix(*steps):
+        verdicts = compare(known, program(*steps), "g")
+        return next(verdict.fix for verdict in verdicts if verdict.says == "refuse")
+
+    # A step, and a whole scope.
+    assert "APP.py in/old in/new" in fix(by("user", apply), fold("new"), tumbling(5_000))
+    assert "APP.py in/user in/person;" in fix(by("person", apply), fold("old"), tumbling(5_000))
+    # A window of another length, and values under other keys.
+    assert "rename" not in fix(by("user", apply), fold("old"), tumbling(9_000))
+    assert "rename" not in fix(apply, fold("old"), tumbling(5_000))
+    # Each names what to drop.
+    dropped = "millpond state drop APP.py in/tumbling_window_5000_count."
+    assert fix(by("user", apply), fold("old"), tumbling(9_000)).endswith(dropped)
+
+
+def test_a_scope_and_a_store_that_were_renamed_move_one_after_the_other():
+    known = known_of(program(by("user", fold("a"))))
+
+    (fix, _) = (verdict.fix for verdict in compare(known, program(by("shop", fold("b"))), "g"))
+
+    first, then = "APP.py in/user in/shop", "APP.py in/shop/a in/shop/b"
+    assert f"state rename {first}, then millpond state rename {then};" in fix
+
+
+def test_keys_in_another_form_are_accepted_as_a_loss_of_their_scope():
+    known = known_of(program(apply, fold("sum")))
+    known.keys["in"] = "str"
+
+    verdicts = compare(known, program(apply, fold("sum")), "g")
+
+    assert [verdict.then for verdict in verdicts] == ["reset", "reset"]
+    assert "keys of 'in' in group 'g' were str and are now typed" in verdicts[0].why
+    assert verdicts[0].fix.endswith("millpond state drop APP.py in.")
+
+
+def test_an_older_program_is_refused_whatever_was_accepted():
+    known = known_of(program(apply, fold("sum")))
+    known.versions = {"in": {"default": 2}}
+
+    with pytest.raises(StateError, match=r"in/default .* is of version 2(.|\n)*Fix: run the newer"):
+        check(known, program(apply, fold("total")), "g", accept=True)
+
+
+def test_a_fingerprint_is_that_of_one_change_of_one_state():
+    known = known_of(program(fold("one")))
+    two, three = program(fold("two")), program(fold("three"))
+
+    def of(known, plan):
+        return fingerprint(known, compare(known, plan, "g"))
+
+    assert of(known, two) == of(known_of(program(fold("one"))), program(fold("two")))
+    assert len({of(known, two), of(known, three), of(known_of(two), three)}) == 3
+
+
+def test_only_another_number_of_key_changes_needs_a_reshape():
+    flat, nested = program(apply), program(lambda sdf: by("user", apply)(apply(sdf)))
+
+    assert not needs_reshape(known_of(flat), program(apply, fold("sum")))
+    assert needs_reshape(known_of(flat), nested)
+    assert needs_reshape(known_of(nested), flat)
+    assert said(compare(known_of(flat), nested, "g")) == {
+        "in/default": "reshape",
+        "in/user/default": "new",
+    }
+
+
+def test_aggregations_of_other_fields_are_refused_and_can_be_accepted():
+    known = known_of(program(agg("totals", spent=Sum("amount"))))
+
+    verdicts = compare(known, program(agg("totals", most=Max("amount"))), "g", accept=True)
+
+    assert said(verdicts)["in/totals"] != "refuse"
