@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from millpond.plan.layouts import following
 from millpond.plan.plan import Plan
 
 __all__ = ["claims_of", "without"]
@@ -21,6 +22,9 @@ def claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
     for name, said in (("versions", plan.versions()), ("settings", plan.settings())):
         for scope, by_store in said.items():
             known[name].setdefault(scope, {}).update(by_store)
+    for scope, layouts in plan.layouts().items():
+        before = known["layouts"].setdefault(scope, {})
+        before.update({s: following(before.get(s, []), now) for s, now in layouts.items()})
     for scope, stores in plan.stores().items():
         mine = known["stores"].setdefault(scope, [])
         mine += [store for store in stores if store not in mine]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from millpond.errors import StateError
+from millpond.plan.layouts import Layout, change, text_of
 from millpond.plan.plan import Plan
 from millpond.rename_guess import Place, commands, likely_renames
 
@@ -33,6 +34,7 @@ class Known(Protocol):
     active: dict[str, list[str]] | None
     layer_of: dict[str, int]
     settings: dict[str, dict[str, str]]
+    layouts: dict[str, dict[str, list[Layout]]]
     keys: dict[str, str]
     versions: dict[str, dict[str, int]]
 
@@ -81,7 +83,7 @@ def compare(known: Known, plan: Plan, group: str, accept: bool = False) -> list[
     kept = {(scope, store) for scope, stores in known.stores.items() for store in stores}
     asked = {(scope, store) for scope, stores in plan.stores().items() for store in stores}
     gone, new = kept - asked, asked - kept
-    verdicts = [_of_kept(known, plan, *place, group) for place in sorted(kept & asked)]
+    verdicts = [_of_kept(known, plan, *place, group, accept) for place in sorted(kept & asked)]
     verdicts += _of_new(new, gone, known, plan, group)
     verdicts += [_of_gone(known, plan, *place, group) for place in sorted(gone)]
     return [_accepted(verdict) for verdict in verdicts] if accept else verdicts
@@ -130,7 +132,7 @@ def _moves(known: Known, plan: Plan, scope: str) -> bool:
 # --- stores that are on both sides ----------------------------------------------------------
 
 
-def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
+def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str, accept: bool) -> Verdict:
     for why, fix in _older_program(known, plan, scope, store, group):
         return Verdict(scope, store, "refuse", why, fix)
     refusals = [
@@ -139,6 +141,8 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str) -> Ve
     ]
     if refusals:
         return Verdict(scope, store, "refuse", *refusals[0], then="reset")
+    for verdict in _of_layouts(known, plan, scope, store, group, accept):
+        return verdict
     was, version = _versions(known, plan, scope, store)
     if version > was:
         why = f"its values are lifted from version {was} to {version} as they are read"
@@ -157,6 +161,9 @@ def _made_otherwise(
 ) -> Iterator[tuple[str, str]]:
     """State that was made by another window or another kind of step."""
     now = plan.settings().get(scope, {}).get(store)
+    layout = plan.layouts().get(scope, {}).get(store)
+    if now is not None and layout and store not in known.layouts.get(scope, {}):
+        now = text_of(now, layout)  # nobody could take apart what version 0.1.0 wrote
     # A manifest that says nothing of a scope is older than settings are.
     before = known.settings.get(scope, {store: now}).get(store)
     if before != now:
@@ -166,6 +173,22 @@ def _made_otherwise(
             f"program now asks for\n  {made[1]}"
         )
         yield why, _start_empty(f"{scope}/{store}")
+
+
+def _of_layouts(
+    known: Known, plan: Plan, scope: str, store: str, group: str, accept: bool
+) -> Iterator[Verdict]:
+    """State of aggregations of which the program adds or removes some."""
+    layouts = known.layouts.get(scope, {}).get(store)
+    asked = plan.layouts().get(scope, {}).get(store)
+    if not layouts or not asked:
+        return
+    changed = change(layouts[-1], asked)
+    if changed.removed and not accept:
+        refusal = changed.refusal(f"{scope}/{store}", group)
+        yield Verdict(scope, store, "refuse", *refusal, then="migrate")
+    elif changed.removed or changed.added:
+        yield Verdict(scope, store, "migrate", changed.why)
 
 
 def _other_keys(known: Known, plan: Plan, scope: str, group: str) -> Iterator[tuple[str, str]]:

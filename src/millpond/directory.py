@@ -31,15 +31,17 @@ from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.lock import Hold, holder_of, locked
+from millpond.plan.layouts import Layout, translated
 from millpond.plan.plan import Plan
 
 __all__ = ["Journal", "Manifest", "StateDirectory"]
 
-# 2 says which stores the last program used, and which change was accepted.
+# 1: settings with the aggregations in them, as version 0.1.0 wrote them. 2: layouts, the stores
+# that the last program used, and which change was accepted.
 FORMAT = 2
 
-# What a manifest says of the state: it changes with the program, and by hand.
-_CLAIMS = ("layers", "stores", "active", "layer_of", "settings", "keys", "versions")
+# What a manifest says of the state: it changes with the program, and by manual changes.
+_CLAIMS = ("layers", "stores", "active", "layer_of", "settings", "layouts", "keys", "versions")
 
 
 @dataclass
@@ -58,7 +60,9 @@ class Manifest:
     layer_of: dict[str, int] = field(default_factory=dict)
     """The layer, so the Spark operator, that has the state of each key scope."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the windows and aggregates of each key scope were made with."""
+    """How the windows and aggregates of each key scope were made, aggregations aside."""
+    layouts: dict[str, dict[str, list[Layout]]] = field(default_factory=dict)
+    """All layouts that the states of each store have had, the present one last."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """What Kafka calls the topics that are read: a topic made anew has another id."""
     id: str = ""
@@ -486,7 +490,9 @@ def read_manifest(text: str, file: str) -> Manifest:
             f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
-    content = {**without_crc(content), "format": FORMAT}
+    content = translated(without_crc(content))
+    content["earlier"] = [translated(era) for era in content.get("earlier", [])]
+    content["format"] = FORMAT
     # What an older version left out has its default; what a newer one added is not ours to lose.
     unknown = content.keys() - {f.name for f in fields(Manifest)}
     if unknown:

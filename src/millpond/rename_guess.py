@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from millpond.plan.layouts import Layout, change
 from millpond.plan.plan import Plan
 from millpond.steps.kinds import TABLE
 
@@ -27,6 +28,7 @@ class Kept(Protocol):
     stores: dict[str, list[str]]
     active: dict[str, list[str]] | None
     settings: dict[str, dict[str, str]]
+    layouts: dict[str, dict[str, list[Layout]]]
     keys: dict[str, str]
 
 
@@ -112,6 +114,10 @@ def why_not_movable(known: Kept, plan: Plan | None, old: Place, new: Place) -> s
             f"{names[0]} was made with\n  {made[0]}\nand the program keeps under {names[1]}\n"
             f"  {made[1]}"
         )
+    layouts = known.layouts.get(old[0], {}).get(old[1])
+    fields = plan.layouts().get(new[0], {}).get(new[1])
+    if layouts and fields and (lost := change(layouts[-1], fields).removed):
+        return f"{names[1]} has no {', '.join(lost)}, so {names[0]} would lose what it has there."
     kinds = known.keys.get(old[0]), plan.keys().get(new[0])
     if kinds[0] is not None and (kinds[0] == "typed") is not (kinds[1] == "typed"):
         return f"the keys of {names[0]} are {kinds[0]}, and those of {names[1]} are {kinds[1]}."

@@ -26,8 +26,9 @@ from millpond.connectors.protocols import Sink
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
-from millpond.errors import ConfigError, SimulatedCrash, shown
+from millpond.errors import ConfigError, SimulatedCrash, StateError, shown
 from millpond.frame import StreamingDataFrame
+from millpond.plan.layouts import Layout, change, following
 from millpond.plan.plan import Plan, make_plan
 from millpond.record import Record
 from millpond.runtime.batch import EDGE, Row, family_of, wake_row
@@ -126,7 +127,18 @@ class _Topics(dict[str, list[Record]]):
 
 
 class LocalEngine:
-    """Runs a program in this process. `run` may be called again: it continues."""
+    """Runs a program in this process. `run` may be called again: it continues.
+
+    >>> from millpond import Count, Max
+    >>> before = LocalEngine(frame().agg(n=Count()))
+    >>> before.feed([("ann", 3)])
+    >>> before.run()
+    [{'n': 1}]
+    >>> changed = LocalEngine(frame().agg(n=Count(), most=Max()), after=before)
+    >>> changed.feed([("ann", 2)])
+    >>> changed.run()
+    [{'n': 2, 'most': 2}]
+    """
 
     def __init__(
         self,
@@ -138,11 +150,23 @@ class LocalEngine:
         codec: Codec | None = None,
         clock: Callable[[], int] | None = None,
         collect: bool = True,
+        after: LocalEngine | None = None,
+        on_state_change: Literal["refuse", "accept"] = "refuse",
     ) -> None:
         """Make an engine; what is not said here is as the frame's application has it.
 
-        `collect=False` keeps nothing of what reaches the end of the frame, as an `app.run()` that
-        has no end does.
+        Args:
+            program: A frame.
+            groups: Key groups.
+            on_error: What becomes of a record that fails.
+            on_processing_error: As of an application.
+            codec: How values of state are written.
+            clock: Gives the wall clock, in milliseconds.
+            collect: Whether what reaches the end of the frame is kept; an `app.run()` that has no
+                end keeps nothing.
+            after: An engine with whose state and time this one goes on: the program before a
+                change. It stays as it is.
+            on_state_change: Whether aggregations that `after` has kept may be dropped.
         """
         if not isinstance(program, StreamingDataFrame):
             msg = f"the local engine runs a frame, got {shown(program)} ({here()})."
@@ -150,20 +174,25 @@ class LocalEngine:
         self._graph = program._graph
         self.plan: Plan = make_plan(self._graph, collect=collect)
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
-        self._groups = groups
+        self._groups: int = groups if after is None else after._groups
         options = self._graph.options
         if on_processing_error is _AS_THE_APP:
             on_processing_error = options.get("on_processing_error")
+        self.layouts: dict[str, dict[str, list[Layout]]] = _layouts_of(
+            self.plan, after, on_state_change
+        )
+        """For each key scope and store the layouts that its states may have."""
         self._settings = Settings(
-            groups,
+            self._groups,
             codec or options.get("codec") or Codec(),
             on_error or options.get("on_error", "stop"),
             on_processing_error,
+            layouts=self.layouts,
         )
         self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
         self.printed: list[Any] = []
         self.reports: list[BatchReport] = []
-        self.dead_letter_topic = "local.dead-letters"
+        self.dead_letter_topic: str = "local.dead-letters"
         self.topics: dict[str, list[Record]] = _Topics(self.plan, self.dead_letter_topic)
         sinks: list[Sink] = list(self._graph.sinks)
         self._delivery = Delivery(
@@ -175,12 +204,23 @@ class LocalEngine:
             stream=f"local/{uuid4().hex}",  # every engine counts its own batches
         )
         self._batch_id = 0
-        self._keeper = Timekeeper(clockwork_of(self.plan, groups))
+        self._keeper = Timekeeper(clockwork_of(self.plan, self._groups))
         self._last: dict[str, Any] = {}
         self._tick: Tick | None = None
         self._inputs: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
+        if after is not None:
+            self._go_on(after)
+
+    def _go_on(self, after: LocalEngine) -> None:
+        """Take over the state, the time and the places in the input of another engine."""
+        self.stores.update({place: store.copy() for place, store in after.stores.items()})
+        self._offsets.update(after._offsets)
+        self._last = dict(after._last)
+        known = after._keeper
+        content = {"seq": known.seq, "seen": known.seen, "arrived": known.arrived}
+        self._keeper.load({**content, "due": {}, "is_sure": False}, known.seq)
 
     @property
     def values(self) -> list[Any]:
@@ -409,6 +449,24 @@ def run_local(
             return engine.run(batches)
         except SimulatedCrash:
             continue
+
+
+def _layouts_of(
+    plan: Plan, after: LocalEngine | None, on_state_change: str
+) -> dict[str, dict[str, list[Layout]]]:
+    """Return the layouts of a program that goes on with the state of another one."""
+    known = {} if after is None else {scope: dict(own) for scope, own in after.layouts.items()}
+    for scope, asked in plan.layouts().items():
+        own = known.setdefault(scope, {})
+        for store, layout in asked.items():
+            changed = change(own[store][-1] if store in own else layout, layout)
+            if changed.removed and on_state_change != "accept":
+                why, _ = changed.refusal(f"{scope}/{store}", "local")
+                raise StateError(
+                    f'{why}\nFix: put it back, or LocalEngine(on_state_change="accept").'
+                )
+            own[store] = following(own.get(store, []), layout)
+    return known
 
 
 def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:

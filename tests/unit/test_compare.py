@@ -288,3 +288,17 @@ def test_aggregations_of_other_fields_are_refused_and_can_be_accepted():
     verdicts = compare(known, program(agg("totals", most=Max("amount"))), "g", accept=True)
 
     assert said(verdicts)["in/totals"] != "refuse"
+
+
+def test_a_removed_aggregation_needs_acceptance_and_then_names_what_it_drops():
+    known = Manifest(8, 1)
+    spent = program(agg("totals", n=Count(), spent=Sum("a")))
+    known.say(claims_of(spent, known.claims()), None)
+    changed = program(agg("totals", n=Count(), most=Max("a")))
+
+    (refused,) = compare(known, changed, "g")
+    (accepted,) = compare(known, changed, "g", accept=True)
+
+    assert (refused.says, refused.can_accept) == ("refuse", True)
+    assert "spent was Sum(a)" in refused.why
+    assert (accepted.says, accepted.why) == ("migrate", "drops spent; most starts empty beside n")

@@ -14,6 +14,7 @@ from millpond.connectors.serde import key_form
 from millpond.errors import PlanError
 from millpond.plan.clocks import ClockPoint, ClockRef, clock_points, clocks_of_steps
 from millpond.plan.cut import Cut, cut_at_key_changes
+from millpond.plan.layouts import Layout
 from millpond.plan.names import name_scopes
 from millpond.plan.validate import check_graph
 from millpond.state.migrate import Lifts, version_of
@@ -116,11 +117,20 @@ class Plan:
         return "+".join(self.points[number].name for number in points)
 
     def settings(self) -> dict[str, dict[str, str]]:
-        """Return, for each key scope, what its stores were made with."""
+        """Return, for each key scope, what its stores are made with besides aggregations."""
         return {
             stage.scope: {step.store: step.settings for step in stage.steps if step.settings}
             for stage in self.stages
             if stage.stores
+        }
+
+    def layouts(self) -> dict[str, dict[str, Layout]]:
+        """Return, for each key scope and store that keeps states of aggregations, which."""
+        return {
+            stage.scope: found
+            for stage in self.stages
+            if (found := {step.store: step.layout for step in stage.steps if step.layout})
+            and stage.stores
         }
 
     def keys(self) -> dict[str, str]:

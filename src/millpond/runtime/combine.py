@@ -51,6 +51,7 @@ class Combiner:
         origin: Origin,
         clock: StepClock,
         write_key: WriteKey | None,
+        order: list[str],
         *,
         keeps_path: bool,
     ) -> None:
@@ -58,7 +59,7 @@ class Combiner:
         self._origin = origin
         self._clock = clock
         self._write_key = write_key
-        self._kept = _Kept(step)
+        self._kept = _Kept(step, order)
         self._in_hand: list[bytes | None] = []
         """The keys of the records in hand, where they are passed on as they came."""
         self._entered: list[pa.RecordBatch] = []
@@ -353,9 +354,9 @@ class Combiner:
 class _Kept:
     """What is kept of a record until its aggregates are made: columns, or the whole value."""
 
-    def __init__(self, step: Aggregate | Window) -> None:
+    def __init__(self, step: Aggregate | Window, order: list[str]) -> None:
         self._step = step
-        self._aggregations = list(step.aggregations.values())
+        self._aggregations = [step.aggregations[name] for name in order]
         self._asks_for_all = any(not _is_of_column(a) for a in self._aggregations)
         names = (a.column for a in self._aggregations if a.column is not None)
         columns = [] if self._asks_for_all else list(dict.fromkeys(names))

@@ -15,6 +15,7 @@ from millpond.connectors.topic import TimestampType, Topic
 from millpond.duration import moment
 from millpond.errors import FutureTimestampError, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
+from millpond.plan.layouts import Layout
 from millpond.plan.plan import Edge
 from millpond.record import Origin
 from millpond.runtime.combine import Combiner
@@ -65,9 +66,11 @@ class Composer:
         schedule: Schedule,
         points: dict[Step, ClockPoint],
         lifts: dict[str, Lifts],
+        layouts: dict[str, list[Layout]],
     ) -> None:
         self._children = children
         self._lifts = lifts
+        self._layouts = layouts
         self._emitters = emitters
         self._writers = writers
         self._origin = origin
@@ -177,7 +180,8 @@ class Composer:
         return timers.before(push, self._origin, self._schedule.lateness_of(step))
 
     def _aggregate(self, step: Aggregate, give: Push) -> Push:
-        totals = RunningTotals(step, self._scope, self._state_of(step), self._origin, give)
+        state, layouts = self._state_of(step), self._layouts.get(step.store, ())
+        totals = RunningTotals(step, self._scope, state, self._origin, give, layouts)
         if step.emit == "record":
             return totals.push
         self._merges[step] = totals.merge
@@ -188,7 +192,9 @@ class Composer:
         late = [self._push(child) for child in self._children(step) if isinstance(child, Late)]
         give_late = _fan_out([], late, step) if late else None
         clock = self._schedule.clock_of(step)
-        logic = _LOGIC[type(step.kind)](step, self._scope, clock, self._origin, give, give_late)
+        layouts = self._layouts.get(step.store, ())
+        ways = (self._origin, give, give_late)
+        logic = _LOGIC[type(step.kind)](step, self._scope, clock, *ways, layouts)
         self.windows.append(logic)
         if step.closing == "watermark":
             self._schedule.watchers.append(logic)

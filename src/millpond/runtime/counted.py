@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.runtime.totals import Totals
 from millpond.runtime.windows import Result, WindowLogic
 from millpond.steps.kinds import Window
 from millpond.windows import Counted
@@ -13,24 +12,25 @@ __all__ = ["CountedWindows"]
 
 
 class CountedWindows(WindowLogic):
-    """State under "": a list of [count, start, end, states], the oldest window first."""
+    """State under "": [count, start, end, what `Totals` keeps] of each, the oldest first."""
 
     def __init__(self, step: Window, *rest: Any) -> None:
         super().__init__(step, *rest)
         assert isinstance(step.kind, Counted)
         self._kind = step.kind
-        self.totals = Totals(step.aggregations, by_arrival=True)
 
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
         kind = self._kind
         windows: list[list[Any]] = self.state.get("", [])
         if not windows or (kind.step is not None and windows[0][0] % kind.step == 0):
-            windows.append([0, timestamp, timestamp, self.totals.start()])
+            kept = self.totals.keep(self.totals.start())
+            windows.append([0, timestamp, timestamp, kept])
         given: list[Result] = []
         for window in windows:
-            count, start, end, states = window
-            states = self.totals.add(states, value, timestamp)
-            window[:] = [count + 1, min(start, timestamp), max(end, timestamp), states]
+            count, start, end, kept = window
+            states = self.totals.add(self.totals.read(kept), value, timestamp)
+            kept = self.totals.keep(states)
+            window[:] = [count + 1, min(start, timestamp), max(end, timestamp), kept]
             if not self.is_final or count + 1 == kind.count:
                 given.append(self.result(window[1], window[2], states))
         windows = [window for window in windows if window[0] < kind.count]

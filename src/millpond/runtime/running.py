@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from millpond.plan.layouts import Layouts
 from millpond.record import Origin
 from millpond.runtime.emit import Push, StepFailure
 from millpond.runtime.totals import Totals
@@ -16,28 +17,34 @@ __all__ = ["RunningTotals"]
 
 
 class RunningTotals:
-    """`agg` at work. State: the list of states under ""."""
+    """`agg` at work. State under "": what `Totals` keeps of the list of states."""
 
     def __init__(
-        self, step: Aggregate, scope: KeyScope, state: State, origin: Origin, give: Push
+        self,
+        step: Aggregate,
+        scope: KeyScope,
+        state: State,
+        origin: Origin,
+        give: Push,
+        layouts: Layouts,
     ) -> None:
         self._step = step
         self._scope = scope
         self._state = state
         self._origin = origin
         self._give = give
-        self._totals = Totals(step.aggregations)
+        self._totals = Totals(step.aggregations, layouts=layouts)
         self._notes: list[tuple[bytes | None, int, Any, int]] = []
         """The records of the batch: key bytes, index, key, timestamp."""
 
     def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take a record and give the totals behind it."""
         try:
-            states = self._state.get("")
-            before = self._totals.start() if states is None else states
-            states = self._totals.add(before, value, timestamp)
-            self._state.set("", states)
-            result = self._totals.result(states)
+            totals, kept = self._totals, self._state.get("")
+            before = totals.start() if kept is None else totals.read(kept)
+            states = totals.add(before, value, timestamp)
+            self._state.set("", totals.keep(states))
+            result = totals.result(states)
         except Exception as error:
             raise StepFailure(self._step, error) from error
         self._give(result, key, timestamp, headers)
@@ -45,9 +52,9 @@ class RunningTotals:
     def push_quietly(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take a record; the totals are given at the end of the batch."""
         try:
-            states = self._state.get("")
-            before = self._totals.start() if states is None else states
-            self._state.set("", self._totals.add(before, value, timestamp))
+            totals, kept = self._totals, self._state.get("")
+            before = totals.start() if kept is None else totals.read(kept)
+            self._state.set("", totals.keep(totals.add(before, value, timestamp)))
         except Exception as error:
             raise StepFailure(self._step, error) from error
         self._note(key, timestamp)
@@ -55,8 +62,9 @@ class RunningTotals:
     def merge(self, part: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take records that were brought together on the way here."""
         try:
-            states = self._state.get("")
-            self._state.set("", part if states is None else self._totals.merge(states, part))
+            totals, kept = self._totals, self._state.get("")
+            states = part if kept is None else totals.merge(totals.lifted(kept), part)
+            self._state.set("", totals.keep(states))
         except Exception as error:
             raise StepFailure(self._step, error) from error
         self._note(key, timestamp)
@@ -84,10 +92,10 @@ class RunningTotals:
         self._scope.bind(key_bytes)
         self._scope.timestamp = timestamp
         try:
-            states = self._state.get("")
-            if states is None:
+            kept = self._state.get("")
+            if kept is None:
                 return
-            result = self._totals.result(states)
+            result = self._totals.result(self._totals.read(kept))
         except Exception as error:
             raise StepFailure(self._step, error) from error
         self._give(result, key, timestamp, None)

@@ -1,7 +1,9 @@
 """Sessions of a key: records with no longer gap between them than the window allows.
 
 A record may begin a session, lengthen one on either side, or join two into one. States of both
-are merged where that is exact whatever the order; otherwise a session keeps its records.
+are merged where that is exact whatever the order; otherwise a session keeps its records. Where a
+program before kept the one and this one keeps the other, a session is taken over as it is read:
+records become states, and what there is of states stays in front of the records that follow.
 """
 
 from __future__ import annotations
@@ -9,16 +11,38 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from millpond.aggregations import (
+    Count,
+    CountDistinct,
+    Earliest,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    StdDev,
+    Sum,
+    Variance,
+)
+from millpond.plan.layouts import Layout
 from millpond.runtime.emit import StepFailure
 from millpond.runtime.schedule import Happening
+from millpond.runtime.totals import is_commutative
 from millpond.runtime.windows import Result, WindowLogic
 from millpond.steps.kinds import Window
 from millpond.windows import Session
 
 __all__ = ["Sessions"]
 
-# A session: [start, last timestamp, states]; with its records, [start, last, [(n, time, value)]].
+# A session: [start, last timestamp, kept], what `Totals` keeps of its states; with its records,
+# [start, last, [(n, time, value)], kept], kept of what was before them, or None. Version 0.1.0
+# left the last one out.
 Open = list[Any]
+
+# Aggregations of ours with which a session keeps states: their names begin their signatures.
+_COMMUTATIVE = {
+    kind.__name__
+    for kind in (Count, CountDistinct, Earliest, Latest, Max, Mean, Min, StdDev, Sum, Variance)
+}
 
 
 class Sessions(WindowLogic):
@@ -29,6 +53,8 @@ class Sessions(WindowLogic):
         assert isinstance(step.kind, Session)
         self._kind = step.kind
         self._keeps_records = not self.totals.is_commutative
+        layouts = rest[-1]
+        self._kept_states = bool(layouts) and _kept_states(layouts[0], step)
 
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
         kind = self._kind
@@ -58,25 +84,55 @@ class Sessions(WindowLogic):
         """Return one session of those that a record joins, and of the record."""
         start = min([timestamp, *(s[0] for s in joined)])
         last = max([timestamp, *(s[1] for s in joined)])
+        totals = self.totals
         if self._keeps_records:
-            records = sorted(record for s in joined for record in s[2]) if len(joined) > 1 else []
-            records = records or [record for s in joined for record in s[2]]
-            return [start, last, [*records, (count, timestamp, value)]]
-        states = joined[0][2] if joined else self.totals.start()
+            parts = [self._parts(session) for session in joined]
+            records = [record for found, _ in parts for record in found]
+            before = [kept for _, kept in parts if kept is not None]
+            records = sorted(records) if len(joined) > 1 else records
+            return [start, last, [*records, (count, timestamp, value)], self._joined(before)]
+        states = self._states(joined[0]) if joined else totals.start()
         for other in joined[1:]:
-            states = self.totals.merge(states, other[2])
-        return [start, last, self.totals.add(states, value, timestamp)]
+            states = totals.merge(states, self._states(other))
+        if totals.is_evolved:
+            states = totals.started(states)
+        return [start, last, totals.keep(totals.add(states, value, timestamp))]
+
+    def _joined(self, before: list[Any]) -> Any:
+        """Return what is kept of the states that sessions had in front of their records."""
+        if len(before) < 2:
+            return before[0] if before else None
+        states = self.totals.lifted(before[0])
+        for other in before[1:]:
+            states = self.totals.merge_commutative(states, self.totals.lifted(other))
+        return self.totals.keep(self.totals.started(states))
+
+    def _parts(self, session: Open) -> tuple[list[Any], Any]:
+        """Return the records of a session, and what is kept of the states in front of them."""
+        if len(session) == 4:
+            return session[2], session[3]
+        kept = session[2]
+        is_old = self._keeps_records
+        if self.totals.is_evolved:
+            is_old = not self._kept_states and all(map(_is_record, kept))
+        return (kept, None) if is_old else ([], kept)
+
+    def _states(self, session: Open) -> Any:
+        """Return the states of a session, for `merge`."""
+        records, kept = self._parts(session)
+        return self._folded(records, kept) if records else self.totals.lifted(kept)
+
+    def _folded(self, records: list[Any], kept: Any) -> Any:
+        states = self.totals.start() if kept is None else self.totals.read(kept)
+        for _, timestamp, value in records:
+            states = self.totals.add(states, value, timestamp)
+        return states
 
     def _result(self, session: Open) -> Result:
-        start, last, kept = session
-        if self._keeps_records:
-            states = self.totals.start()
-            for _, timestamp, value in kept:
-                states = self.totals.add(states, value, timestamp)
-            kept = states
+        start, last = session[:2]
         # The end is the first moment after the session, as with all windows of a length. A session
         # may have begun long ago, so what follows tells the time by its last record.
-        _, result = self.result(start, last + 1, kept)
+        _, result = self.result(start, last + 1, self._folded(*self._parts(session)))
         return last, result
 
     def _load(self, timestamp: int = 0) -> tuple[int, int, list[Open]]:
@@ -124,3 +180,18 @@ class Sessions(WindowLogic):
 
 def _start(session: Open) -> Any:
     return session[0]
+
+
+def _kept_states(first: Layout, step: Window) -> bool:
+    """Tell whether the sessions of version 0.1.0 are sure to have kept states."""
+    return all(
+        is_commutative(step.aggregations[name])
+        if step.layout.get(name) == signature
+        else signature.partition("(")[0] in _COMMUTATIVE
+        for name, signature in first.items()
+    )
+
+
+def _is_record(item: Any) -> bool:
+    """Tell a record of a session from a state; only a pair of numbers with a value is like one."""
+    return type(item) is tuple and len(item) == 3 and type(item[0]) is int and type(item[1]) is int

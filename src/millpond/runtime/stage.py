@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
 from millpond.errors import Failure
+from millpond.plan.layouts import Layout
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.record import Origin, current_origin
 from millpond.runtime.batch import (
@@ -75,6 +76,8 @@ class Settings:
     """Whether a group remembers the time, because records come to it without."""
     payloads: Path | None = None
     """Where records may be left for the next stage; see `payloads`."""
+    layouts: dict[str, dict[str, list[Layout]]] = field(default_factory=dict)
+    """For each key scope and store the layouts that its states may have, the present one last."""
 
     @property
     def undo(self) -> bool:
@@ -138,6 +141,7 @@ class StageRunner:
             self._schedule,
             self._points,
             plan.lifts.get(stage.scope, {}),
+            settings.layouts.get(stage.scope, {}),
         )
         self.entries = make_entries(plan, stage, composer, settings.codec)
         self._clocked = composer.clocked
@@ -182,7 +186,10 @@ class StageRunner:
         assert step is not None
         changes = edge_changes(self.plan, self.stage, edge, self._settings.codec)
         clock = self._schedule.clock_of(step)
-        return Combiner(step, self._origin, clock, changes.key, keeps_path=changes.path)
+        scope = self.plan.stages[edge.target].scope
+        layouts = self._settings.layouts.get(scope, {}).get(step.store)
+        order = list(step.aggregations) if layouts is None else list(layouts[-1])
+        return Combiner(step, self._origin, clock, changes.key, order, keeps_path=changes.path)
 
     def _leaving(self, step: Step) -> list[Emitter | Combiner]:
         combined = {(edge.after, edge.target): c for edge, c in self._combiners.items()}

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from millpond.aggregations import Collect
+from millpond.plan.layouts import Layouts
 from millpond.record import Origin
 from millpond.runtime.emit import Push, StepFailure
 from millpond.runtime.schedule import Happening, never_ends
 from millpond.runtime.totals import Totals
 from millpond.state.view import KeyScope, State, StepClock
 from millpond.steps.kinds import Window
-from millpond.windows import TimeWindow
+from millpond.windows import Counted, TimeWindow
 
 __all__ = ["TimeWindows", "WindowLogic", "starts_of"]
 
@@ -40,9 +41,11 @@ class WindowLogic:
         origin: Origin,
         give: Push,
         give_late: Push | None,
+        layouts: Layouts,
     ) -> None:
         self.step = step
-        self.totals = Totals(step.aggregations)
+        by_arrival = isinstance(step.kind, Counted)
+        self.totals = Totals(step.aggregations, by_arrival=by_arrival, layouts=layouts)
         self._fields = _in_order(step)
         self.scope = scope
         self.state = State(scope, step.store)
@@ -152,9 +155,9 @@ def _in_order(step: Window) -> list[str]:
 
 
 class TimeWindows(WindowLogic):
-    """Tumbling and hopping windows. State: a list of states under each window's start.
+    """Tumbling and hopping windows. State: what `Totals` keeps, under each window's start.
 
-    A window that has closed and may still be corrected is a tuple (revision, states). By key, the
+    A window that has closed and may still be corrected is a tuple (revision, that). By key, the
     name "" has (latest timestamp of the key, start of the earliest window).
     """
 
@@ -197,7 +200,7 @@ class TimeWindows(WindowLogic):
         step, name = self.step, str(start)
         value, _, timestamp, _ = record
         found = self.state.get(name)
-        states = self.totals.start() if found is None else found
+        states = self.totals.start() if found is None else self.totals.read(found)
         facts = (value, *record[1:])
         if self.is_triggered(step.before_update, states, facts):
             given.append(self.result(start, end, states))
@@ -208,7 +211,7 @@ class TimeWindows(WindowLogic):
             given.append(self.result(start, end, states))
             self.state.delete(name)
             return
-        self.state.set(name, states)
+        self.state.set(name, self.totals.keep(states))
         if found is None and not self.by_key:
             self.remind(end + self._kind.grace_ms)
         if not self.is_final:
@@ -232,8 +235,8 @@ class TimeWindows(WindowLogic):
             if found is None:
                 self.remind(start + self._kind.duration_ms + self._kind.grace_ms)
             else:
-                states = self.totals.merge(found, states)
-            self.state.set(name, states)
+                states = self.totals.merge(self.totals.lifted(found), states)
+            self.state.set(name, self.totals.keep(states))
         except StepFailure:
             raise
         except Exception as error:
@@ -249,9 +252,10 @@ class TimeWindows(WindowLogic):
         """Add a late record to a window that has closed and return the corrected result."""
         name = str(start)
         found = self.state.get(name)
-        revision, states = found if type(found) is tuple else (-1, found or self.totals.start())
-        states = self.totals.add(states, value, timestamp)
-        self.state.set(name, (revision + 1, states))
+        revision, kept = found if type(found) is tuple else (-1, found)
+        before = self.totals.start() if kept is None else self.totals.read(kept)
+        states = self.totals.add(before, value, timestamp)
+        self.state.set(name, (revision + 1, self.totals.keep(states)))
         if found is None:
             self.remind(end + self._kind.grace_ms + self._kind.corrections_ms)
         return self._revised(start, end, revision + 1, states)
@@ -269,7 +273,8 @@ class TimeWindows(WindowLogic):
                 if start <= last:
                     end = start + self._kind.duration_ms
                     if self.is_final:
-                        given.append(self.result(start, end, self.state.get(str(start))))
+                        states = self.totals.read(self.state.get(str(start)))
+                        given.append(self.result(start, end, states))
                     self.state.delete(str(start))
             earliest = min((start for start in starts if start > last), default=None)
         self.state.set("", (now, earliest))
@@ -304,15 +309,16 @@ class TimeWindows(WindowLogic):
         def close(key: Any) -> None:
             name, end = str(start), start + self._kind.duration_ms
             try:
-                states = self.state.get(name)
-                if states is None:
+                kept = self.state.get(name)
+                if kept is None:
                     return
                 self.state.delete(name)
-                if type(states) is tuple:
+                if type(kept) is tuple:
                     return  # closed long ago; now it cannot be corrected any more
+                states = self.totals.read(kept)
                 result = self.result(start, end, states)
                 if self._kind.corrections_ms:
-                    self.state.set(name, (0, states))
+                    self.state.set(name, (0, self.totals.keep(states)))
                     result = self._revised(start, end, 0, states)
             except Exception as error:
                 raise StepFailure(self.step, error) from error

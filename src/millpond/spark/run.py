@@ -228,6 +228,7 @@ class SparkRun:
             config.on_processing_error,
             keeps_clock=self._has_foreign_sources(),
             payloads=None if self._payloads is None else self._payloads.path,
+            layouts=self._manifest.layouts,
         )
 
     def _payload_folder(self, session: SparkSession, stack: ExitStack) -> Scratch | None:

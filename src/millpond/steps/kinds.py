@@ -14,7 +14,7 @@ from millpond.aggregations import Aggregation
 from millpond.callsite import CallSite
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
-from millpond.windows import HISTORY, Clocking, Closing, TimeWindow, WindowKind
+from millpond.windows import HISTORY, Clocking, Closing, Sliding, TimeWindow, WindowKind
 
 __all__ = [
     "Aggregate",
@@ -27,6 +27,7 @@ __all__ = [
     "Map",
     "MapKind",
     "Merge",
+    "RUNNING",
     "Read",
     "SourceInfo",
     "Step",
@@ -39,6 +40,9 @@ __all__ = [
 
 TABLE = "a table"
 """The settings of a step whose state is a table of each key group."""
+
+RUNNING = "running totals"
+"""The settings of `agg`."""
 
 MapKind = Literal["apply", "expand", "update", "filter", "timestamp", "headers"]
 
@@ -102,6 +106,11 @@ class Step:
     def settings(self) -> str:
         """What must not change under a stateful step whose state is to be used again."""
         return ""
+
+    @property
+    def layout(self) -> dict[str, str]:
+        """The fields of its states, in their order, each with the signature of what it keeps."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -224,6 +233,10 @@ class Aggregate(Step):
 
     @property
     def settings(self) -> str:
+        return RUNNING
+
+    @property
+    def layout(self) -> dict[str, str]:
         return _signatures(self.aggregations)
 
     @property
@@ -263,7 +276,12 @@ class Window(Step):
     def settings(self) -> str:
         corrected = getattr(self.kind, "corrections_ms", 0) > 0
         how = f"closed by {self.closing}" + (", corrected" if corrected else "")
-        return f"{self.kind.store}, {how}: {_signatures(self.aggregations)}"
+        return f"{self.kind.store}, {how}"
+
+    @property
+    def layout(self) -> dict[str, str]:
+        # A sliding window keeps records, from which any result can be made.
+        return {} if isinstance(self.kind, Sliding) else _signatures(self.aggregations)
 
     @property
     def uses_metadata(self) -> bool:
@@ -353,8 +371,8 @@ class UpdateState(Step):
         return True
 
 
-def _signatures(aggregations: dict[str, Aggregation]) -> str:
-    return ", ".join(f"{name}={a.signature}" for name, a in aggregations.items())
+def _signatures(aggregations: dict[str, Aggregation]) -> dict[str, str]:
+    return {name: str(a.signature) for name, a in aggregations.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
