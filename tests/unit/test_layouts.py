@@ -279,8 +279,8 @@ def test_another_length_or_another_way_to_close_is_still_refused(tmp_path):
 
 
 def test_a_rename_is_proposed_only_where_nothing_would_be_lost():
-    from millpond.compare import compare
     from millpond.claims import claims_of
+    from millpond.compare import compare
     from millpond.directory import Manifest
 
     def plan(name, **fields):
