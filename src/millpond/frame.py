@@ -37,7 +37,7 @@ from millpond.options import (
 )
 from millpond.record import Record
 from millpond.state.codec import Codec
-from millpond.steps.graph import Graph
+from millpond.steps.graph import Graph, clocking_above
 from millpond.steps.kinds import (
     Aggregate,
     Callback,
@@ -48,7 +48,6 @@ from millpond.steps.kinds import (
     Map,
     MapKind,
     Merge,
-    Read,
     Step,
     UpdateState,
     Watermark,
@@ -418,14 +417,14 @@ class StreamingDataFrame:
                 milliseconds since 1970, or a `datetime`. Default: the record's timestamp.
             max_future: How far ahead of the wall clock a record's time may be. One that is
                 further goes to the dead letters and moves no clock. Default: that of the source
-                (one hour for a topic, no limit for a list); None: no limit.
+                (one hour for a topic, no limit for a list), the loosest of several; None: no limit.
             idle_after: When nothing has come for so long, the stream goes by the wall clock, so
                 that its last windows close. Default: it waits for the next record.
         """
         if on is not None and not isinstance(on, str):
             _check_function(on, 1, "watermark(on=...)")
         if max_future is _INHERITED:
-            max_future = _max_future(self._head)
+            max_future = clocking_above(self._head).max_future_ms
         settings = clocking(lateness, max_future, idle_after)
         function = _Field(on) if isinstance(on, str) else on
         parents, site = (self._head,), here()
@@ -1034,14 +1033,6 @@ def clocking(
         None if max_future is None else milliseconds(max_future, "max_future", least=0),
         None if idle_after is None else milliseconds(idle_after, "idle_after"),
     )
-
-
-def _max_future(step: Step) -> int | None:
-    """Return what the source, or the watermark above a step, allows."""
-    while not isinstance(step, Read | Watermark):
-        step = step.parents[0]
-    found = step.source.clocking if isinstance(step, Read) else step.clocking
-    return found.max_future_ms
 
 
 def _key_field(step: Step) -> str | None:

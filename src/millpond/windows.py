@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,7 @@ __all__ = [
     "Sliding",
     "TimeWindow",
     "WindowKind",
+    "loosest",
 ]
 
 Closing = Literal["watermark", "key"]
@@ -43,6 +45,30 @@ HISTORY = Clocking()
 
 LIVE = Clocking(max_future_ms=MAX_FUTURE_MS)
 """How time is told of what is produced while it is read."""
+
+
+def loosest(clockings: Iterable[Clocking]) -> Clocking:
+    """Return how time is told where streams come together: nothing is late that was on time.
+
+    >>> loosest([Clocking(5, 100, None), Clocking(10, 200, 60)])
+    Clocking(lateness_ms=10, max_future_ms=200, idle_after_ms=None)
+    """
+    every = list(clockings)
+    return Clocking(
+        max(clocking.lateness_ms for clocking in every),
+        _longest(clocking.max_future_ms for clocking in every),
+        _longest(clocking.idle_after_ms for clocking in every),
+    )
+
+
+def _longest(limits: Iterable[int | None]) -> int | None:
+    """Return the largest of some limits; None is no limit."""
+    found = 0
+    for limit in limits:
+        if limit is None:
+            return None
+        found = max(found, limit)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.steps.graph import Graph
+from millpond.steps.graph import Graph, clocking_above
 from millpond.steps.kinds import Map, Read, Step, Watermark, Window
 from millpond.windows import Clocking
 
@@ -54,7 +54,7 @@ def clock_points(graph: Graph) -> tuple[ClockPoint, ...]:
         elif _tells_time(step):
             names[step] = _unused(f"{below}/{step.name}", names.values())
         if _tells_time(step):
-            clocking = _clocking(step)
+            clocking = clocking_above(step)
             is_guarded = needs_guard and clocking.max_future_ms is not None
             point = (len(points), names[step], step, clocking, sources[step], is_guarded)
             points.append(ClockPoint(*point))
@@ -86,17 +86,6 @@ def _tells_time(step: Step) -> bool:
     if isinstance(step, Window):
         return step.closing == "key"
     return isinstance(step, Read | Watermark)
-
-
-def _clocking(step: Step) -> Clocking:
-    if isinstance(step, Read):
-        return step.source.clocking
-    if isinstance(step, Watermark):
-        return step.clocking
-    upstream = step.parents[0]
-    while not isinstance(upstream, Read | Watermark):
-        upstream = upstream.parents[0]
-    return _clocking(upstream)
 
 
 def _unused(name: str, taken: object) -> str:

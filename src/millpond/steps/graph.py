@@ -5,9 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.errors import ConfigError
-from millpond.steps.kinds import Read, Step
+from millpond.steps.kinds import Read, Step, Watermark
+from millpond.windows import Clocking, loosest
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "clocking_above"]
+
+
+def clocking_above(step: Step) -> Clocking:
+    """Return how time is told at a step: as its watermark or source says, the loosest of several.
+
+    So the order of the frames of a `concat` does not matter.
+    """
+    found: list[Clocking] = []
+    steps, known = [step], {step}
+    while steps:
+        step = steps.pop()
+        if isinstance(step, Watermark):
+            found.append(step.clocking)
+        elif isinstance(step, Read):
+            found.append(step.source.clocking)
+        else:
+            steps += [parent for parent in step.parents if parent not in known]
+            known.update(step.parents)
+    return loosest(found)
 
 
 class Graph:
