@@ -37,7 +37,7 @@ from millpond.options import (
 )
 from millpond.record import Record
 from millpond.state.codec import Codec
-from millpond.steps.graph import Graph, clocking_above
+from millpond.steps.graph import Graph, clocking_above, corrected_above
 from millpond.steps.kinds import (
     Aggregate,
     Callback,
@@ -496,8 +496,8 @@ class StreamingDataFrame:
             before_update: Called with (aggregated, value, key, timestamp, headers); True closes
                 the window at once, without the value.
             after_update: Likewise, with the value.
-            corrections_ms: How long behind its closing a late record reopens a window; the
-                corrected result is given with its `"revision"`.
+            corrections_ms: How long after its closing a late record reopens a window; every result
+                has a `"revision"` then: 0, and one more for each correction.
         """
         duration = milliseconds(duration_ms, "duration_ms")
         kind = TimeWindow(
@@ -674,6 +674,15 @@ class StreamingDataFrame:
             if function is not None and not callable(function):
                 msg = f"{word} must be a function, got {shown(function)} ({here()})."
                 raise ConfigError(msg + "\nFix: pass the function itself.")
+        corrected = corrected_above(self._head)
+        if corrected is not None:
+            msg = (
+                f"this window ({here()}) would count results twice: the window at "
+                f"{corrected.call_site} has corrections_ms, so it gives a result again when a late "
+                "record changes it."
+            )
+            fix = 'keep one result of each window before: sdf[sdf["revision"] == 0], the first'
+            raise ConfigError(f"{msg}\nFix: {fix}; or grace_ms instead of corrections_ms there.")
         return WindowDefinition(kind, name, callbacks, self._head, self._then, self._graph)
 
     # --- fields -----------------------------------------------------------------------------

@@ -203,19 +203,19 @@ class TimeWindows(WindowLogic):
         states = self.totals.start() if found is None else self.totals.read(found)
         facts = (value, *record[1:])
         if self.is_triggered(step.before_update, states, facts):
-            given.append(self.result(start, end, states))
+            given.append(self._first(start, end, states))
             self.state.delete(name)
             return
         states = self.totals.add(states, value, timestamp)
         if self.is_triggered(step.after_update, states, facts):
-            given.append(self.result(start, end, states))
+            given.append(self._first(start, end, states))
             self.state.delete(name)
             return
         self.state.set(name, self.totals.keep(states))
         if found is None and not self.by_key:
             self.remind(end + self._kind.grace_ms)
         if not self.is_final:
-            given.append(self.result(start, end, states))
+            given.append(self._first(start, end, states))
 
     def merge(self, part: Any, key: Any, timestamp: int, headers: Any) -> None:
         """Take records that were brought together on the way here: (start, states).
@@ -259,6 +259,12 @@ class TimeWindows(WindowLogic):
         if found is None:
             self.remind(end + self._kind.grace_ms + self._kind.corrections_ms)
         return self._revised(start, end, revision + 1, states)
+
+    def _first(self, start: int, end: int, states: list[Any]) -> Result:
+        """Return a result of a window that has not closed yet."""
+        if self._kind.corrections_ms:
+            return self._revised(start, end, 0, states)
+        return self.result(start, end, states)
 
     def _revised(self, start: int, end: int, revision: int, states: list[Any]) -> Result:
         _, result = self.result(start, end, states)

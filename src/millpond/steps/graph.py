@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.errors import ConfigError
-from millpond.steps.kinds import Read, Step, Watermark
-from millpond.windows import Clocking, loosest
+from millpond.steps.kinds import Late, Map, Read, Step, Watermark, Window
+from millpond.windows import Clocking, TimeWindow, loosest
 
-__all__ = ["Graph", "clocking_above"]
+__all__ = ["Graph", "clocking_above", "corrected_above"]
 
 
 def clocking_above(step: Step) -> Clocking:
@@ -28,6 +28,25 @@ def clocking_above(step: Step) -> Clocking:
             steps += [parent for parent in step.parents if parent not in known]
             known.update(step.parents)
     return loosest(found)
+
+
+def corrected_above(step: Step) -> Window | None:
+    """Return a window with corrections whose results reach a step as they are given.
+
+    A filter or a stateful step in between may choose among them, so it is trusted to.
+    """
+    steps, known = [step], {step}
+    while steps:
+        step = steps.pop()
+        kind = step.kind if isinstance(step, Window) else None
+        if isinstance(step, Window) and isinstance(kind, TimeWindow) and kind.corrections_ms:
+            return step
+        chooses = step.is_stateful or (isinstance(step, Map) and step.kind == "filter")
+        if chooses or isinstance(step, Late):  # what is late is a record, not a result
+            continue
+        steps += [parent for parent in step.parents if parent not in known]
+        known.update(step.parents)
+    return None
 
 
 class Graph:
