@@ -1540,6 +1540,43 @@ def test_timers_fire_once_at_their_time_and_in_order_whatever_the_cut(
     check_counts(run, rows)
 
 
+past_operations = st.lists(
+    st.tuples(st.sampled_from(["keep", "timer"]), st.sampled_from("xyz"), st.integers(0, 40)),
+    min_size=1,
+    max_size=3,
+)
+
+
+def look_back(key, state, timer):
+    names = sorted(state.keys())
+    state.set(timer.name, timer.at, ttl=5)
+    return [key, timer.name, timer.at, names]
+
+
+def set_back(value, key, timestamp, headers, state):
+    for verb, name, number in value:
+        if verb == "keep":
+            state.set(name, number, ttl=number + 1)
+        else:
+            state.set_timer(name, at=timestamp - number)
+    return [key, timestamp, sorted(state.keys())]
+
+
+@quick(100)
+@example(
+    rows=[("a", 8, [("keep", "x", 10)]), ("b", 40, []), ("a", 44, [("timer", "y", 40)])],
+    cut=[1, 1, 1], groups=1, mode="stop",
+)  # fmt: skip
+@given(rows=timer_rows(past_operations), cut=cuts, groups=groups, mode=modes)
+def test_a_timer_set_in_the_past_sees_the_same_state_whatever_the_cut(rows, cut, groups, mode):
+    sdf = frame().apply(set_back, stateful=True, metadata=True, on_timer=look_back)
+    items = [(key, steps, at) for key, at, steps in rows]
+
+    whole = run_local(sdf, items, groups=groups)
+
+    same(run_local(sdf, items, batches=cut, groups=groups, on_error=mode), list(whole))
+
+
 again = st.lists(st.tuples(st.just("again"), st.just(""), st.integers(0, 4)), max_size=1)
 
 

@@ -438,6 +438,10 @@ class State:
             due = now + milliseconds(after, "after", least=0)
         else:
             due = moment(at, "at")
+        if due < scope.timestamp and clock == "event":
+            # It fires at a moment that has passed and would see what has expired since then, if
+            # no batch in between has removed it.
+            self._forget_all_expired()
         timers = scope.timers()
         timers.setdefault(self._owner, {})[name] = (due, clock)
         scope.put_timers(timers)
@@ -509,6 +513,13 @@ class State:
         if expires is not None and expires <= scope.timestamp:
             scope.remove(name)
         return expires
+
+    def _forget_all_expired(self) -> None:
+        """Forget what has expired by the time of the record, for the steps of this clock."""
+        scope = self._scope
+        for name, expires, tag in scope.expiring():
+            if expires <= scope.timestamp and tag == self._clock.tag:
+                scope.remove(name)
 
     def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
         """Return the stored form of a value that is seen for a while only."""
