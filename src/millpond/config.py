@@ -64,7 +64,7 @@ class Config:
     state_ttl_ms: int | None = None
     master: str | None = None
     spark: Any = field(default=None, repr=False)
-    spark_config: dict[str, str] = field(default_factory=dict)
+    spark_config: dict[str, str] = field(default_factory=dict, repr=False)
     loglevel: str | int | None = "INFO"
 
     def __post_init__(self) -> None:

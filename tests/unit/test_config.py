@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from millpond import Application
+from millpond import Application, ConnectionConfig
 from millpond.config import Config, groups_for
 from millpond.errors import ConfigError
 
@@ -122,3 +122,20 @@ def test_new_state_has_key_groups_by_its_partitions():
     assert found == {1: 32, 2: 32, 3: 48, 8: 128, 64: 1024, 200: 1024, 5_000: 5_000}
     # A cluster may have told of two cores only when the first run begins.
     assert [groups_for(n, is_local=False) for n in (2, 8, 20)] == [128, 128, 320]
+
+
+def test_a_configuration_shows_no_secret():
+    app = Application(
+        ConnectionConfig(
+            "kafka:9092", sasl_username="ann", sasl_password="tr0ub4dor",
+            extra={"ssl.keystore.password": "tr0ub4dor"},
+        ),
+        consumer_extra_config={"sasl.password": "tr0ub4dor"},
+        producer_extra_config={"sasl.password": "tr0ub4dor"},
+        spark_config={"spark.hadoop.fs.s3a.secret.key": "tr0ub4dor"},
+        loglevel=None,
+    )  # fmt: skip
+
+    assert "kafka:9092" in repr(app.config)
+    for shown in (app.config, app, app.broker, vars(app.broker), app.broker.producer):
+        assert "tr0ub4dor" not in repr(shown)

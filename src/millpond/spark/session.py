@@ -24,6 +24,7 @@ from millpond.errors import EngineError
 from millpond.files import is_object_store, is_remote
 from millpond.spark.archive import find_java, java_version, options_for_use
 from millpond.spark.nursery import open_nursery
+from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
 
 __all__ = ["end_jvm", "has_session", "open_session"]
 
@@ -151,14 +152,19 @@ def _file_manager(state_dir: str) -> str:
 def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     _check_java()
     _forget_dead_session()
+    quiet_py4j()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _python() if is_local and not has_session() else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
     local = _LOCAL if is_local else {}
+    config, hidden = (config, {}) if has_session() else divide(config)
     for key, value in {**_SESSION, **local, **_QUERY, **config}.items():
         builder = builder.config(key, value)
-    with _environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable), _QuietGateway():
+    variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local:
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's page listens, if it is asked for
+    with passed_by_file(hidden), _environment(**variables), _QuietGateway():
         try:
             session = builder.getOrCreate()
         except Exception as error:
