@@ -159,9 +159,23 @@ class Checkpoint:
                         raise damaged(place, "its checksum does not fit")
 
     def take_back(self, number: int) -> None:
-        """Forget that a batch was done."""
-        (self.folder / "commits" / str(number)).delete()
+        """Forget that a batch was done.
+
+        The checksum goes first: one that is left would not fit the commit that comes later.
+        """
         (self.folder / "commits" / f".{number}.crc").delete()
+        (self.folder / "commits" / str(number)).delete()
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files of a process that died before it planned its first batch.
+
+        Spark refuses to plan a first batch beside them. Later ones do no harm: Spark ignores them.
+        """
+        if self.planned() or self.committed():
+            return
+        for place, _ in self.folder.walk():
+            if _is_temporary(place.name):
+                place.delete()
 
     def settle(self) -> None:
         """Make sure that the checkpoint refers to itself, wherever its folder was before.
@@ -242,6 +256,11 @@ class Checkpoint:
         """Copy the description of an operator; it names its schema file by its whole path."""
         text = place.text() or ""
         (target / relative).write(relocated(text, target).encode())
+
+
+def _is_temporary(name: str) -> bool:
+    """Tell whether Spark has begun to write a file, or Hadoop its checksum, and not ended."""
+    return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
 
 
 def _is_json(text: str) -> bool:

@@ -317,6 +317,7 @@ class StateDirectory:
                 self.drop_generation(number)
         checkpoint = self.checkpoint(manifest)
         checkpoint.settle()
+        checkpoint.remove_leftovers()
         manifest.say(claims_of(plan, manifest.claims()), checkpoint.last())
         manifest.stream = manifest.stream or stream_of(self.group, manifest)
         self.save(manifest)

@@ -348,6 +348,30 @@ def test_the_last_batch_is_taken_back_unless_the_next_one_is_planned(directory):
     assert directory.committed_offsets(manifest) == {"clicks": {"0": 10}}
 
 
+def test_temporary_files_are_removed_before_the_first_batch_is_planned(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    folder = Path(directory.generation(manifest).path)
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "metadata").write_text('{"id": "one"}')
+    for name in (".0.9b7f.tmp", "..0.9b7f.tmp.crc"):
+        (folder / "offsets" / name).write_text("cut o")
+
+    directory.admit(plan(), 8, 1)
+
+    assert [file.name for file in folder.rglob("*") if file.is_file()] == ["metadata"]
+
+
+def test_a_batch_that_is_planned_keeps_its_files(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 7}})
+    (directory.generation(manifest) / "commits" / "0").delete()
+    before = {place.path for place, _ in directory.generation(manifest).walk()}
+
+    directory.admit(plan(), 8, 1)
+
+    assert {place.path for place, _ in directory.generation(manifest).walk()} == before
+
+
 def test_clearing_a_group_that_never_ran_does_nothing(directory):
     directory.clear(reset_offsets=True)
 
