@@ -19,6 +19,7 @@ from millpond import __version__
 from millpond.app import Application
 from millpond.cli_state import state
 from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.log import Log
 from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import TopicConfig
 from millpond.errors import ConfigError, MillpondError, shown
@@ -235,6 +236,27 @@ def _followed(consumer: Any) -> Iterator[Record]:
         record = consumer.poll(1.0)
         if record is not None:
             yield record
+
+
+@topics.command("verify")
+def verify_topics(
+    topic: Annotated[str | None, typer.Argument(help="Default: every topic.")] = None,
+    topics_dir: Folder = _TOPICS,
+) -> None:
+    """Read all of a topic of the embedded log and compare it with its checksums."""
+    log = Log(topics_dir.absolute())
+    is_damaged = False
+    for name in [topic] if topic else log.topics():
+        damaged, unsummed = log.verify(name)
+        is_damaged = is_damaged or bool(damaged)
+        for error in damaged:
+            typer.echo(str(error).partition("\n")[0])
+        state = f"{len(damaged)} damaged" if damaged else "whole"
+        old = f" ({unsummed} without a checksum, of version 0.1)" * bool(unsummed)
+        typer.echo(f"{name}: {state}{old}")
+    if is_damaged:
+        typer.echo("Fix: restore these files from a copy, and verify again.", err=True)
+        raise typer.Exit(1)
 
 
 @topics.command("write")

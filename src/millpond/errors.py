@@ -11,7 +11,8 @@
     ├── SerializationError              bytes that a (de)serializer cannot read or write
     │   └── RegistryError               the schema registry is away or refuses
     ├── FutureTimestampError            a record's time is too far ahead of the wall clock
-    ├── TopicError                      a topic is missing, damaged or used wrongly
+    ├── TopicError                      a topic is missing or used wrongly
+    │   └── DamagedTopicError           a file of the embedded log is torn, changed or gone
     ├── BrokerError                     Kafka cannot be reached, or refuses
     ├── EngineError                     Spark itself failed or could not be started
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
@@ -37,6 +38,7 @@ __all__ = [
     "RegistryError",
     "FutureTimestampError",
     "TopicError",
+    "DamagedTopicError",
     "BrokerError",
     "EngineError",
     "SimulatedCrash",
@@ -110,7 +112,15 @@ class FutureTimestampError(MillpondError):
 
 
 class TopicError(MillpondError):
-    """A topic is missing, damaged, or used in a way it does not allow."""
+    """A topic is missing, or used in a way it does not allow."""
+
+
+class DamagedTopicError(TopicError):
+    """A file of the embedded log is torn or changed: it does not fit its checksum.
+
+    What to do: nothing of it was read. Restore the file from a copy; `millpond topics verify`
+    lists every damaged file.
+    """
 
 
 class BrokerError(MillpondError):

@@ -1,103 +1,151 @@
 """The embedded log: topics as folders, for a laptop, a test, a demo.
 
-    topics/<topic>/topic.json                     number of partitions
-    topics/<topic>/<partition>/<first offset>.arrow
+    topics/<topic>/topic.json                                  number of partitions
+    topics/<topic>/<partition>/<first offset>-<end>.arrow      see `segments`
 
 Takes tables of (key, value, timestamp, headers), gives them back by offset. Offsets are dense.
-A segment is written aside, synced and renamed, so a reader never sees half of one. Appending
-holds the partition's lock. A segment remembers the last batch of every writer, in the file
-itself: a batch that is written again is a no-op.
+Appending holds the partition's lock. Small segments are merged into larger ones meanwhile (see
+`merging`), so a reader that finds a file gone lists the folder again. A segment remembers the last
+batch of every writer, in the file itself: a batch that is written again is a no-op.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
-from millpond.errors import TopicError
+from millpond.connectors.merging import Merger
+from millpond.connectors.segments import (
+    SEGMENT,
+    Segment,
+    check,
+    find_segments,
+    locked,
+    opened,
+    sync,
+    sync_folder,
+    write_segment,
+    writers_of,
+)
+from millpond.errors import DamagedTopicError, TopicError, shown
 
 __all__ = ["SEGMENT", "Log", "Partition", "durable_write", "locked"]
 
-SEGMENT = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("timestamp", pa.int64()),
-        ("headers", pa.binary()),
-    ]
-)
+# Seconds after the last change of a folder from which on its time tells whether it changed again:
+# file systems count in ticks of some milliseconds.
+_TICK = 1.0
 
-# Version of the segment layout, in the metadata of each file.
-_FORMAT = b"1"
+# How often a folder is listed where files are missing: they may be merged in that moment.
+_LOOKS = 5
 
-# Rows of one Arrow message in a segment: what a reader must hold to read any part of it.
-_CHUNK_ROWS = 65_536
+# Versions of topic.json; from 2 on, segments have their end in their names.
+_FORMAT, _READABLE = 2, (1, 2)
 
 
 class Partition:
-    """One partition: a folder of segments. Remembers where it last saw the end."""
+    """One partition: a folder of segments. Remembers what it last saw of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._starts: list[int] | None = None
+        self._segments: list[Segment] = []
+        self._seen = -1
+        """When the folder was last changed, as of the list; -1: it must be listed again."""
         self._end = 0
+        self._writers: tuple[Segment | None, dict[str, Any]] = (None, {})
         self._mutex = threading.Lock()  # the run's callback thread, producers and consumers share
+        self._merger = Merger(path)
 
     def end(self) -> int:
         """Return the offset of the next record to be appended."""
-        with self._mutex:
-            return self._look()
-
-    def _look(self) -> int:
-        if self._starts is None:
-            self._starts = sorted(int(file.stem) for file in self.path.glob("*.arrow"))
-            if self._starts:
-                self._end = self._starts[-1] + _rows(self._file(self._starts[-1]))
-        # Offsets are dense, so what comes next can have one name only: no listing needed.
-        while (file := self._file(self._end)).exists():
-            self._starts.append(self._end)
-            self._end += _rows(file)
+        self.segments()
         return self._end
 
     def start(self) -> int:
         """Return the offset of the oldest record that is kept."""
-        self.end()
-        return self._starts[0] if self._starts else 0
+        segments = self.segments()
+        return segments[0].first if segments else 0
+
+    def segments(self, *, again: bool = False) -> list[Segment]:
+        """Return the segments that are there now."""
+        with self._mutex:
+            changed = self._changed()
+            if again or changed != self._seen or self._seen < 0:
+                self._segments = self._listed()
+                if self._segments:
+                    # Never back: a list that is made while files are merged may lack some.
+                    self._end = max(self._end, self._end_of(self._segments[-1]))
+                is_settled = time.time_ns() - changed > _TICK * 1e9
+                self._seen = changed if is_settled else -1
+            return self._segments
+
+    def _changed(self) -> int:
+        try:
+            return self.path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return -1
+
+    def _listed(self) -> list[Segment]:
+        """List the folder; once more where it looks as if files were merged in that moment."""
+        with suppress(FileNotFoundError):
+            found = find_segments(self.path)
+            while not _is_dense(found):
+                before, found = found, find_segments(self.path)
+                if found == before:  # files were deleted
+                    break
+            return found
+        return []
+
+    def _end_of(self, segment: Segment) -> int:
+        if segment.end is not None:
+            return segment.end
+        with opened(segment) as parts:
+            rows: int = sum(part.num_rows for part in parts)
+        return segment.first + rows
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records from `start` up to, not including, `end`."""
         if start >= end:
             return
-        if self._starts is None and self._file(start).exists():
-            # A task reads one range, which most often begins with a segment: no listing needed.
-            position = start
-        else:
-            if end > self.end() or start < self.start():
-                raise self._missing(start, end)
-            starts = self._starts or [start]
-            position = starts[bisect_right(starts, start) - 1]
+        if end > self.end() or start < self.start():
+            raise self._missing(start, end)
+        position, looks = start, 0
         while position < end:
-            file = self._file(position)
-            if not file.exists():
+            segment = self._at(position)
+            before = position
+            if segment is not None:
+                with suppress(FileNotFoundError):  # merged with others since it was listed
+                    for part in self._read(segment, position, end):
+                        position += part.num_rows
+                        yield part
+            looks = 0 if position > before else looks + 1
+            if looks == _LOOKS:
                 raise self._missing(start, end)
-            first = position
-            with _opened(file) as reader:
-                for i in range(reader.num_record_batches):
-                    batch = reader.get_batch(i)
-                    low, high = max(start, position), min(end, position + batch.num_rows)
-                    if low < high:
-                        yield batch.slice(low - position, high - low)
-                    position += batch.num_rows
-            if position == first:
-                raise self._missing(start, end)
+            if looks:
+                self.segments(again=True)
+
+    def _read(self, segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        position = segment.first
+        with opened(segment) as parts:
+            for part in parts:
+                low, high = max(start, position), min(end, position + part.num_rows)
+                if low < high:
+                    yield part.slice(low - position, high - low)
+                position += part.num_rows
+                if position >= end:
+                    return
+
+    def _at(self, offset: int) -> Segment | None:
+        """Return the segment that an offset is in, by the list there is."""
+        place = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
+        return self._segments[place] if place >= 0 else None
 
     def _missing(self, start: int, end: int) -> TopicError:
         return TopicError(
@@ -108,61 +156,73 @@ class Partition:
 
     def record_bytes(self, offset: int) -> int:
         """Return about how many bytes a record takes from an offset on."""
-        for first in self._segments(offset, self.end()):
-            file = self._file(first)
-            return file.stat().st_size // max(1, _rows(file))
+        end = self.end()
+        segment = self._at(offset)
+        if segment is None or offset >= end:
+            return 0
+        with suppress(FileNotFoundError):
+            return segment.path.stat().st_size // max(1, self._end_of(segment) - segment.first)
         return 0
 
     def append(self, table: pa.Table, writer: str = "", batch: int = 0) -> bool:
         """Add records at the end; return False where the writer's batch is there already."""
         with locked(self.path / "lock"):
             end = self.end()
-            writers = self._writers()
+            last = self._segments[-1] if self._segments else None
+            writers = dict(self._writers_of(last))
             if writer:
-                last = writers.get(writer, -1)
-                if last == batch:
+                if self._has(writers, writer, batch):
                     return False
-                if last > batch:  # only the last batch is ever run again
-                    msg = (
-                        f"{self.path} has batch {last} of {writer!r}, which now writes batch "
-                        f"{batch}: its state directory was put back to an older copy.\n"
-                        "Fix: use the state directory that wrote the topic, or app.clear_state()."
-                    )
-                    raise TopicError(msg)
                 writers[writer] = batch
             if table.num_rows == 0:
                 return True
-            metadata = {b"format": _FORMAT, b"writers": json.dumps(writers).encode()}
-            table = table.cast(SEGMENT).replace_schema_metadata(metadata)
-            target = self._file(end)
-            aside = target.with_suffix(".writing")
-            with aside.open("wb") as file:
-                with pa.ipc.new_file(file, table.schema) as sink:
-                    sink.write_table(table, max_chunksize=_CHUNK_ROWS)
-                _sync(file)
-            aside.rename(target)
-            _sync_folder(self.path)
-            return True
+            written = write_segment(self.path, end, table, writers, ".writing")
+            self._writers = written, writers
+        self._merger.appended()
+        return True
 
-    def _segments(self, start: int, end: int) -> list[int]:
-        starts = self._starts or []
-        if not starts:
-            return []
-        return [
-            first
-            for first, following in zip(starts, [*starts[1:], self._end], strict=True)
-            if first < end and following > start
-        ]
+    def _writers_of(self, last: Segment | None) -> dict[str, Any]:
+        if self._writers[0] != last:
+            self._writers = last, {} if last is None else writers_of(last)
+        return self._writers[1]
 
-    def _writers(self) -> dict[str, int]:
-        if not self._starts:
-            return {}
-        with _opened(self._file(self._starts[-1])) as reader:
-            metadata = reader.schema.metadata or {}
-        return dict(json.loads(metadata.get(b"writers", b"{}")))
+    def _has(self, writers: dict[str, Any], writer: str, batch: int) -> bool:
+        last = writers.get(writer, -1)
+        if last > batch:  # only the last batch is ever run again
+            msg = (
+                f"{self.path} has batch {last} of {writer!r}, which now writes batch "
+                f"{batch}: its state directory was put back to an older copy.\n"
+                "Fix: use the state directory that wrote the topic, or app.clear_state()."
+            )
+            raise TopicError(msg)
+        return bool(last == batch)
 
-    def _file(self, first: int) -> Path:
-        return self.path / f"{first:020}.arrow"
+    def merge(self) -> None:
+        """Merge small segments, as appending does from time to time."""
+        self._merger.merge()
+
+    def verify(self) -> tuple[list[DamagedTopicError], int]:
+        """Read every segment; return what is damaged, and how many have no checksum."""
+        damaged, unsummed = [], 0
+        position: int | None = None
+        for segment in self.segments(again=True):
+            if position not in (None, segment.first):
+                msg = f"segments of {self.path} are gone: offsets {position} to {segment.first - 1}"
+                damaged.append(DamagedTopicError(f"{msg}.\nFix: restore the files from a copy."))
+            position = segment.end
+            try:
+                unsummed += not check(segment)
+            except DamagedTopicError as error:
+                damaged.append(error)
+        return damaged, unsummed
+
+
+def _is_dense(segments: list[Segment]) -> bool:
+    """Tell whether nothing seems to be missing."""
+    ends = [0, *(segment.end for segment in segments)]
+    return all(
+        end is None or end == segment.first for end, segment in zip(ends, segments, strict=False)
+    )
 
 
 class Log:
@@ -200,7 +260,7 @@ class Log:
                 return
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
-            durable_write(folder / "topic.json", {"format": 1, "partitions": partitions})
+            durable_write(folder / "topic.json", {"format": _FORMAT, "partitions": partitions})
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic."""
@@ -213,7 +273,7 @@ class Log:
                     f'Fix: create it with app.topic("{topic}"), or check topics_dir.'
                 )
                 raise TopicError(msg)
-            self._counts[topic] = int(json.loads(file.read_text())["partitions"])
+            self._counts[topic] = _partitions_in(file)
         return self._counts[topic]
 
     def start(self, topic: str, partition: int) -> int:
@@ -238,6 +298,21 @@ class Log:
         """Add records to a partition; return False where the writer's batch is there already."""
         return self._partition(topic, partition).append(table, writer, batch)
 
+    def verify(self, topic: str) -> tuple[list[DamagedTopicError], int]:
+        """Read all of a topic; return what is damaged, and how many segments have no checksum."""
+        damaged: list[DamagedTopicError] = []
+        unsummed = 0
+        for number in range(self.partitions(topic)):
+            found, old = self._partition(topic, number).verify()
+            damaged += found
+            unsummed += old
+        return damaged, unsummed
+
+    def merge(self, topic: str) -> None:
+        """Merge the small segments of a topic, as appending does from time to time."""
+        for number in range(self.partitions(topic)):
+            self._partition(topic, number).merge()
+
     def _partition(self, topic: str, number: int) -> Partition:
         found = self._partitions.get((topic, number))
         if found is None:
@@ -252,50 +327,25 @@ class Log:
         return found
 
 
+def _partitions_in(file: Path) -> int:
+    try:
+        content = json.loads(file.read_text())
+        version, partitions = content["format"], int(content["partitions"])
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"{file} is damaged: {error}. It has the number of partitions of the topic."
+        fix = f'write {{"format": {_FORMAT}, "partitions": N}} to it: there is a folder for each'
+        raise DamagedTopicError(f"{msg}\nFix: {fix}.") from error
+    if version not in _READABLE:
+        msg = f"{file} has format {shown(version)}, which this version of Millpond does not know."
+        raise TopicError(msg + "\nFix: run the version of Millpond that made the topic.")
+    return partitions
+
+
 def durable_write(path: Path, content: Any) -> None:
     """Write JSON so that after a crash the file is whole: the old one or the new one."""
     aside = path.with_suffix(path.suffix + ".writing")
     with aside.open("w") as file:
         json.dump(content, file, indent=2)
-        _sync(file)
+        sync(file)
     aside.rename(path)
-    _sync_folder(path.parent)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file; the system lets go of it when the process ends, however it ends."""
-    import fcntl
-
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _rows(file: Path) -> int:
-    with _opened(file) as reader:
-        return sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """Open a segment; damage that shows here, or while it is read, names the file."""
-    try:
-        with pa.memory_map(str(file)) as source:
-            yield pa.ipc.open_file(source)
-    except pa.ArrowInvalid as error:
-        msg = f"segment {file} is damaged: {error}.\nFix: restore the file from a copy."
-        raise TopicError(msg) from error
-
-
-def _sync(file: IO[Any]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

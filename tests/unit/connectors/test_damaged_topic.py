@@ -1,0 +1,220 @@
+"""Whatever becomes of the bytes of a segment: its data as it was, or an error that names it."""
+
+import random
+import shlex
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from millpond.cli import command
+from millpond.connectors import segments
+from millpond.connectors.log import SEGMENT, Log
+from millpond.errors import DamagedTopicError, TopicError
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = Log(tmp_path)
+    log.create("clicks", 1)
+    for i in range(3):
+        log.append("clicks", 0, rows(i), "app", i)
+    return log
+
+
+def rows(i):
+    return pa.table(
+        {
+            "key": [b"k%d" % j if j % 3 else None for j in range(50)],
+            "value": [b"%d" % (100 * i + j) for j in range(50)],
+            "timestamp": list(range(50)),
+            "headers": [None] * 50,
+        },
+        SEGMENT,
+    )
+
+
+def content(path):
+    log = Log(path)
+    return pa.Table.from_batches(log.read("clicks", 0, 0, log.end("clicks", 0))).to_pylist()
+
+
+def file_of(log, number):
+    return sorted((log.path / "clicks" / "0").glob("*.arrow"))[number]
+
+
+@pytest.mark.parametrize("damage", [b"", b"not arrow", b"ARROW1\0\0", bytes(3_000)])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_segment_is_named(log, damage, number):
+    file_of(log, number).write_bytes(damage)
+
+    with pytest.raises(DamagedTopicError) as caught:
+        content(log.path)
+
+    text = str(caught.value)
+    assert f"segment {file_of(log, number)} is damaged: " in text
+    assert f"offsets {50 * number} to {50 * number + 49} of topic 'clicks', partition 0" in text
+    assert "\nFix: restore the file from a copy; millpond topics verify clicks --topics-dir" in text
+
+
+def test_a_segment_that_was_cut_off_is_named(log):
+    file = file_of(log, 1)
+    file.write_bytes(file.read_bytes()[:-1])
+
+    with pytest.raises(DamagedTopicError, match=f"{file.name} is damaged(.|\n)*Fix:"):
+        content(log.path)
+
+
+def test_a_flipped_bit_of_a_value_is_found(log):
+    file = file_of(log, 1)
+    data = file.read_bytes()
+    assert data.count(b"100101102") == 1
+    file.write_bytes(data.replace(b"100101102", b"100101103"))
+
+    with pytest.raises(DamagedTopicError, match="does not fit its checksum(.|\n)*Fix:"):
+        content(log.path)
+
+
+def test_damage_keeps_others_from_appending_and_from_merging(log):
+    file_of(log, 2).write_bytes(b"not arrow")
+
+    with pytest.raises(DamagedTopicError, match="Fix:"):
+        Log(log.path).append("clicks", 0, rows(3), "app", 3)
+
+
+def test_the_range_before_the_damage_can_be_read(log):
+    file_of(log, 2).write_bytes(b"not arrow")
+
+    (first, second) = Log(log.path).read("clicks", 0, 0, 100)
+
+    assert first.num_rows + second.num_rows == 100
+
+
+def test_mutated_segments_give_their_data_or_their_name_and_nothing_else(log):
+    whole, chance = content(log.path), random.Random(7)
+    outcomes = {"data": 0, "damaged": 0}
+
+    for _ in range(400):
+        file = file_of(log, chance.randrange(3))
+        data = file.read_bytes()
+        file.write_bytes(mutated(data, chance))
+        segments._checked.clear()  # as in another process
+        try:
+            assert content(log.path) == whole
+            outcomes["data"] += 1
+        except DamagedTopicError as error:
+            assert str(file) in str(error)
+            outcomes["damaged"] += 1
+        file.write_bytes(data)
+
+    assert outcomes["damaged"] > 370
+
+
+def test_each_byte_counts(log):
+    file = file_of(log, 1)
+    whole = file.read_bytes()
+
+    for place in range(0, len(whole), 23):
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        file.write_bytes(data)
+        with pytest.raises(DamagedTopicError):
+            list(Log(log.path).read("clicks", 0, 50, 100))
+
+
+def mutated(data, chance):
+    kind, place = chance.randrange(5), chance.randrange(len(data))
+    if kind == 0:
+        return data[:place]
+    if kind == 1:  # a block that was never written
+        return data[:place] + bytes(len(data[place : place + 512])) + data[place + 512 :]
+    changed = bytearray(data)
+    for _ in range(1 if kind < 4 else 20):
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(changed) if kind < 4 else bytes(changed) + b"more"
+
+
+def test_a_segment_is_compared_with_its_checksum_once_by_a_process(log, monkeypatch):
+    sums = []
+    compute = segments._sum
+    monkeypatch.setattr(segments, "_sum", lambda *a: sums.append(1) or compute(*a))
+    segments._checked.clear()
+
+    content(log.path)
+    content(log.path)
+
+    assert len(sums) == 3
+
+
+def test_a_segment_without_a_checksum_is_read_and_its_structure_is_checked(tmp_path):
+    log = Log(tmp_path)
+    log.create("clicks", 1)
+    old = rows(0).replace_schema_metadata({b"format": b"1", b"writers": b"{}"})
+    file = tmp_path / "clicks" / "0" / f"{0:020}.arrow"
+    with pa.ipc.new_file(str(file), old.schema) as sink:
+        sink.write_table(old)
+    whole, data, chance = content(tmp_path), file.read_bytes(), random.Random(7)
+    assert len(whole) == 50
+
+    for _ in range(200):
+        file.write_bytes(mutated(data, chance))
+        try:
+            content(tmp_path)  # other data cannot be told from what was written
+        except TopicError as error:
+            assert "Fix:" in str(error)
+
+
+def test_verify_names_what_is_damaged(log):
+    assert Log(log.path).verify("clicks") == ([], 0)
+    file_of(log, 1).write_bytes(b"not arrow")
+
+    (error,), _ = log.verify("clicks")
+
+    assert str(file_of(log, 1)) in str(error)
+
+
+def test_verify_names_what_is_gone(log):
+    file_of(log, 1).unlink()
+
+    (error,), _ = log.verify("clicks")
+
+    assert "are gone: offsets 50 to 99.\nFix:" in str(error)
+
+
+def millpond(line):
+    return CliRunner().invoke(command, shlex.split(line)[1:])
+
+
+def test_the_fix_of_the_error_lists_what_is_damaged_and_then_that_nothing_is(log, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    copy = file_of(log, 1).read_bytes()
+    file_of(log, 1).write_bytes(copy[:-1])
+    with pytest.raises(DamagedTopicError) as caught:
+        content(log.path)
+    fix = str(caught.value).partition("Fix: ")[2]
+    verify = fix[fix.index("millpond topics verify") : fix.index(" lists every")]
+
+    damaged = millpond(verify)
+    file_of(log, 1).write_bytes(copy)
+    whole = millpond(verify)
+
+    assert damaged.exit_code == 1
+    assert str(file_of(log, 1)) in damaged.output
+    assert "clicks: 1 damaged" in damaged.output
+    assert (whole.exit_code, whole.output) == (0, "clicks: whole\n")
+    assert len(content(log.path)) == 150
+
+
+def test_verify_without_a_topic_reads_all_of_them(log):
+    log.create("views", 2)
+
+    found = millpond(f"millpond topics verify --topics-dir {shlex.quote(str(log.path))}")
+
+    assert (found.exit_code, found.output) == (0, "clicks: whole\nviews: whole\n")
+
+
+def test_verify_of_a_topic_that_is_not_there_names_those_that_are(log):
+    found = millpond(f"millpond topics verify clikcs --topics-dir {shlex.quote(str(log.path))}")
+
+    assert isinstance(found.exception, TopicError)
+    assert "(there: clicks)" in str(found.exception)
