@@ -18,6 +18,7 @@ from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Plan
 from millpond.runtime.gather import BatchReport
 from millpond.runtime.held import QUIET_MS, HeldBack, how_to_go_on
+from millpond.runtime.seconds import log_seconds
 from millpond.state.agenda import NEVER
 from millpond.state.view import WALL
 
@@ -131,14 +132,17 @@ class Timekeeper:
     """Since when nothing has come to a source."""
     _has_had: set[str] = field(default_factory=set)
     """The sources that had something."""
+    _warned: set[str] = field(default_factory=set)
+    """The sources whose times look like seconds, once that was logged."""
     _marked: dict[str, int] = field(default_factory=dict)
     """The watermarks of the batch that was heard of last."""
 
     def observe(self, report: BatchReport, now: int, marks: dict[str, int]) -> None:
         """Take what a batch saw that went by these watermarks, and note in it what holds them."""
         self.seq, self._marked = max(self.seq, report.clock_seq), marks
-        for number, timestamp in report.times.items():
-            name = self.work.points[number].name
+        for number, timestamp in sorted(report.times.items()):
+            name, sources = self.work.points[number].name, self.work.points[number].sources
+            log_seconds(name, sources, timestamp, self._warned)
             self.seen[name] = max(timestamp, self.seen.get(name, timestamp))
             self.arrived[name] = now
         # Replaced, not changed: another thread may be looking at it.
