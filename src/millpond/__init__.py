@@ -37,10 +37,17 @@ from millpond.connectors.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
-from millpond.connectors.serde import JSONDeserializer, JSONSerializer
+from millpond.connectors.serde import (
+    Deserializer,
+    JSONDeserializer,
+    JSONSerializer,
+    SerializationContext,
+    Serializer,
+)
 from millpond.connectors.sinks import ListSink
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig
+from millpond.errors import IgnoreMessage
 from millpond.frame import StreamingDataFrame
 from millpond.record import MessageContext, Record, message_context
 from millpond.state.view import State, Timer
@@ -62,9 +69,11 @@ __all__ = [
     "Consumer",
     "Count",
     "CountDistinct",
+    "Deserializer",
     "Earliest",
     "FileSource",
     "First",
+    "IgnoreMessage",
     "JSONDeserializer",
     "JSONSerializer",
     "Last",
@@ -83,6 +92,8 @@ __all__ = [
     "Reduce",
     "SchemaRegistryClientConfig",
     "SchemaRegistrySerializationConfig",
+    "SerializationContext",
+    "Serializer",
     "Sink",
     "SinkBatch",
     "SparkSource",

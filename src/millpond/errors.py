@@ -15,6 +15,7 @@
     │   └── DamagedTopicError           a file of the embedded log is torn, changed or gone
     ├── BrokerError                     Kafka cannot be reached, or refuses
     ├── EngineError                     Spark itself failed or could not be started
+    ├── IgnoreMessage                   raised by the user: the record in hand goes no further
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
 
 Every text says what happened, where, and how to mend it (`Fix: ...`).
@@ -41,6 +42,7 @@ __all__ = [
     "DamagedTopicError",
     "BrokerError",
     "EngineError",
+    "IgnoreMessage",
     "SimulatedCrash",
     "Failure",
     "shown",
@@ -135,6 +137,13 @@ class EngineError(MillpondError):
 
     What to do: the text carries Spark's own message; state and offsets are as of the last
     committed batch, so running again is safe.
+    """
+
+
+class IgnoreMessage(MillpondError):
+    """Raise it in a deserializer or a function of a record: the record goes no further.
+
+    It is as if a filter had refused the record, which counts as filtered.
     """
 
 

@@ -508,11 +508,20 @@ def test_a_timestamp_set_before_a_change_of_key_is_kept_behind_it():
     assert run_local(sdf, [("k", 1, 100)]) == [7]
 
 
-def test_set_timestamp_must_give_an_int():
-    sdf = frame().set_timestamp(lambda *record: 1.5)
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), "1", None, True, 1e300])
+def test_set_timestamp_must_give_a_number(given):
+    sdf = frame().set_timestamp(lambda *record: given)
 
-    with pytest.raises(StepError, match="int of milliseconds"):
+    with pytest.raises(StepError, match="a number of milliseconds"):
         run_local(sdf, [1])
+
+
+@pytest.mark.parametrize(("given", "taken"), [(1.0, 1), (1.9, 1), (-0.5, -1), (7, 7)])
+def test_a_timestamp_that_is_a_float_is_rounded_down(given, taken):
+    sdf = frame().set_timestamp(lambda *record: given)
+    sdf = sdf.apply(lambda value, key, timestamp, headers: timestamp, metadata=True)
+
+    assert run_local(sdf, [1]) == [taken]
 
 
 def test_set_headers_changes_the_headers_of_what_follows(app):

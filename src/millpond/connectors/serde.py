@@ -8,9 +8,11 @@ a missing field in bytes too: it never reaches a (de)serializer. Avro and Protob
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cloudpickle
@@ -32,6 +34,7 @@ __all__ = [
     "Deserializer",
     "JSONDeserializer",
     "JSONSerializer",
+    "SerializationContext",
     "Serializer",
     "attempt",
     "bound",
@@ -224,12 +227,28 @@ def _checked_validator(schema: Any, validator: Any) -> Any:
     return kind(schema, registry=imported("jsonschema_specifications", "jsonschema").REGISTRY)
 
 
+@dataclass(frozen=True, slots=True)
+class SerializationContext:
+    """What a (de)serializer of (value, ctx), as in Quix Streams, is told of the field in hand."""
+
+    topic: str
+    field: str
+    """"key" or "value"."""
+    headers: Any = None
+    """Always None here."""
+
+
 class BytesSerializer:
-    """Passes bytes on."""
+    """Passes bytes on; text becomes UTF-8."""
 
     def __call__(self, value: Any) -> bytes:
         if isinstance(value, bytes):
             return value
+        if isinstance(value, str):
+            try:
+                return value.encode()
+            except UnicodeEncodeError as error:
+                raise SerializationError(_failed("write as bytes", value, error)) from error
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         raise SerializationError(_failed("write as bytes", value, "it is not bytes"))
@@ -382,7 +401,40 @@ def key_from_text(form: str, text: str | None) -> bytes | None:
 def bound(made: Any, topic: str, field: str) -> Any:
     """Return a (de)serializer that knows its topic and field, where it wants to know them."""
     bind = getattr(made, "bind", None)
-    return made if bind is None else bind(topic, field)
+    if bind is not None:
+        return bind(topic, field)
+    if getattr(made, "split_values", False) is True or getattr(made, "extra_headers", None):
+        msg = f"{shown(made)} has split_values or extra_headers, which are not used here."
+        fix = "sdf.apply(list, expand=True) gives several records, sdf.set_headers(...) headers"
+        raise ConfigError(f"{msg}\nFix: {fix}.")
+    return _WithContext(made, SerializationContext(topic, field)) if _wants_context(made) else made
+
+
+class _WithContext:
+    """A (de)serializer of (value, ctx), to be called with the value alone."""
+
+    def __init__(self, made: Callable[[Any, Any], Any], context: SerializationContext) -> None:
+        self._made = made
+        self._context = context
+
+    def __call__(self, value: Any) -> Any:
+        return self._made(value, self._context)
+
+
+def _wants_context(made: Any) -> bool:
+    """Tell whether a (de)serializer cannot be called with one argument, but with two."""
+    try:
+        parameters = inspect.signature(made)
+    except ValueError:
+        return False  # a builtin without a signature
+    for arguments, answer in ((1, False), (2, True)):
+        try:
+            parameters.bind(*range(arguments))
+        except TypeError:
+            continue
+        return answer
+    msg = f"a (de)serializer is called with (value) or (value, ctx), not so {shown(made)}."
+    raise ConfigError(msg + "\nFix: def __call__(self, value): ...")
 
 
 def _resolve(named: Any, known: dict[str, type], what: str) -> Any:

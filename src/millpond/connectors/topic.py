@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.connectors.serde import Deserializer, Serializer, bound, deserializer, serializer
 from millpond.errors import ConfigError, TopicError, shown
-from millpond.record import Headers
+from millpond.record import Headers, Record
 from millpond.windows import LIVE, Clocking
 
 __all__ = ["TimestampType", "Topic", "TopicConfig", "check_name", "no_offsets"]
@@ -58,6 +58,37 @@ class Topic:
     def __str__(self) -> str:
         return self.name
 
+    def serialize(
+        self,
+        key: Any = None,
+        value: Any = None,
+        headers: Any = None,
+        timestamp_ms: int | None = None,
+    ) -> Record:
+        """Return a record whose key and value are as they are written to the topic.
+
+        >>> make_topic("clicks").serialize(key="ann", value={"n": 1}).value
+        b'{"n":1}'
+        """
+        key = None if key is None else self.key_serializer(key)
+        value = None if value is None else self.value_serializer(value)
+        return Record(key, value, timestamp_ms, headers, self.name)  # type: ignore[arg-type]
+
+    def deserialize(self, message: Any) -> Record:
+        """Return a record with key and value as they are read from the topic.
+
+        Takes a message of `confluent_kafka`, or a `Record` whose key and value are bytes.
+        """
+        if callable(getattr(message, "value", None)):
+            key, value, headers = message.key(), message.value(), message.headers()
+            place = (message.topic(), message.partition(), message.offset())
+            message = Record(key, value, message.timestamp()[1], headers, *place)
+        key, value = message.key, message.value
+        return message._replace(  # type: ignore[no-any-return]
+            key=self.key_deserializer(key) if isinstance(key, bytes) else key,
+            value=self.value_deserializer(value) if isinstance(value, bytes) else value,
+        )
+
 
 def make_topic(
     name: str,
@@ -65,8 +96,8 @@ def make_topic(
     key_deserializer: Any = "bytes",
     value_serializer: Any = "json",
     key_serializer: Any = "bytes",
-    timestamp_extractor: TimestampExtractor | None = None,
     config: TopicConfig | None = None,
+    timestamp_extractor: TimestampExtractor | None = None,
     clocking: Clocking | None = None,
 ) -> Topic:
     """Return a topic from names or objects, checked."""
@@ -77,6 +108,9 @@ def make_topic(
             "Fix: def extract(value, headers, timestamp, timestamp_type): return milliseconds."
         )
         raise ConfigError(msg)
+    if config is not None and not isinstance(config, TopicConfig):
+        msg = f"config must be a TopicConfig, got {shown(config)}."
+        raise ConfigError(msg + "\nFix: config=TopicConfig(num_partitions=4), by name.")
     return Topic(
         name=name,
         value_deserializer=bound(deserializer(value_deserializer), name, "value"),

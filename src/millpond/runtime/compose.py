@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from math import floor, isfinite
 from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.topic import TimestampType, Topic
 from millpond.duration import moment
-from millpond.errors import FutureTimestampError, MillpondError, shown
+from millpond.errors import FutureTimestampError, IgnoreMessage, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.layouts import Layout
 from millpond.plan.plan import Edge
@@ -261,7 +262,8 @@ def _extracted(read: Read, extract: Callable[..., Any], give: Push) -> Push:
             extracted = extract(value, headers, timestamp, TimestampType.CREATE_TIME)
             timestamp = _checked_timestamp(extracted, "timestamp_extractor")
         except Exception as error:
-            raise StepFailure(read, error) from error
+            _failed(read, error)
+            return
         give(value, key, timestamp, headers)
 
     return stamp
@@ -274,7 +276,8 @@ def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
         try:
             timestamp = moment(on(value), "the time of a record")
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(value, key, timestamp, headers)
 
     return stamp
@@ -329,7 +332,8 @@ def _apply(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             result = call(value, key, timestamp, headers)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(result, key, timestamp, headers)
 
     return apply
@@ -342,7 +346,8 @@ def _apply_stateful(step: Map, function: Callable[..., Any], state: State, give:
         try:
             result = function(value, state)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(result, key, timestamp, headers)
 
     return apply
@@ -353,7 +358,8 @@ def _update(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             call(value, key, timestamp, headers)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(value, key, timestamp, headers)
 
     return update
@@ -364,7 +370,8 @@ def _filter(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             wanted = bool(call(value, key, timestamp, headers))
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         if wanted:
             give(value, key, timestamp, headers)
 
@@ -376,7 +383,8 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             results = _items(call(value, key, timestamp, headers))
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         before = origin.path
         number = 0
         while True:
@@ -385,13 +393,20 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
             except StopIteration:
                 break
             except Exception as error:
-                raise StepFailure(step, error) from error
+                _failed(step, error)
+                break
             origin.path = (before or b"") + number.to_bytes(5, "big")
             give(item, key, timestamp, headers)
             number += 1
         origin.path = before
 
     return expand
+
+
+def _failed(step: Step, error: Exception) -> None:
+    """Wrap what a user's function raised; `IgnoreMessage` ends the record here, like a filter."""
+    if not isinstance(error, IgnoreMessage):
+        raise StepFailure(step, error) from error
 
 
 def _items(results: Any) -> Iterator[Any]:
@@ -406,7 +421,8 @@ def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             stamp = _checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(value, key, stamp, headers)
 
     return set_timestamp
@@ -417,7 +433,8 @@ def _set_headers(step: Map, call: Call, give: Push, origin: Origin) -> Push:
         try:
             new = call(value, key, timestamp, headers)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(value, key, timestamp, new)
 
     return set_headers
@@ -453,7 +470,8 @@ def _fold(step: Fold, state: State, codec: Codec, give: Push) -> Push:
             else:
                 state.set("", after)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(output, key, timestamp, headers)
 
     return fold
@@ -481,7 +499,8 @@ def _key_by(step: KeyBy, give: Push) -> Push:
         try:
             new = function(value)
         except Exception as error:
-            raise StepFailure(step, error) from error
+            _failed(step, error)
+            return
         give(value, new, timestamp, headers)
 
     return key_by
@@ -534,10 +553,12 @@ def _emit(add: Push, give: Push) -> Push:
 
 def _checked_timestamp(moment: Any, what: str) -> int:
     """Return a timestamp that is an int, or say what is wrong."""
+    if type(moment) is float and isfinite(moment):
+        moment = floor(moment)
     if type(moment) is int and -(2**63) <= moment < 2**63:
         return moment
     msg = (
-        f"{what} must give an int of milliseconds, got {shown(moment)}.\n"
+        f"{what} must give a number of milliseconds, got {shown(moment)}.\n"
         "Fix: int(moment.timestamp() * 1000) for a datetime, int(seconds * 1000) for seconds."
     )
     raise MillpondError(msg)

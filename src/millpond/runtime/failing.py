@@ -21,6 +21,7 @@ from millpond.errors import (
     EngineError,
     Failure,
     FutureTimestampError,
+    IgnoreMessage,
     MillpondError,
     RegistryError,
     StateError,
@@ -156,6 +157,8 @@ class Failures:
         """Tell whether a record becomes a dead letter; if not, it is let go."""
         if isinstance(failure.error, FutureTimestampError):
             return True  # whatever the settings say
+        if isinstance(failure.error, IgnoreMessage) and not failure.step.is_stateful:
+            return False  # likewise: it could be read, and is not wanted
         if isinstance(failure.error, RegistryError | StateError | EngineError):
             raise Fatal(self.describe(failure))  # likewise: the record is not to blame
         if self._on_processing_error is not None:
