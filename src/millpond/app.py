@@ -107,8 +107,8 @@ class Application:
             "accept" that the old state is kept aside or dropped and the new one starts empty.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         master: Any Spark master. Default: `local[*]`.
-        spark: A SparkSession to use instead of making one.
-        spark_config: Settings for the session that is made.
+        spark: A SparkSession to use instead of starting Spark. Its settings stay as they are.
+        spark_config: Settings of Spark for this application.
         loglevel: Level of the logger `millpond`; None leaves logging alone.
     """
 
@@ -212,8 +212,8 @@ class Application:
         key_deserializer: Format | Deserializer | type[Any] = "bytes",
         value_serializer: Format | Serializer | type[Any] = "json",
         key_serializer: Format | Serializer | type[Any] = "bytes",
-        timestamp_extractor: TimestampExtractor | None = None,
         config: TopicConfig | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
         *,
         lateness: Duration = 0,
         max_future: Duration | None = MAX_FUTURE_MS,
@@ -227,9 +227,9 @@ class Application:
             key_deserializer: Likewise, for keys.
             value_serializer: Likewise, for values that are written.
             key_serializer: Likewise, for keys that are written.
+            config: How the topic is made where it is missing.
             timestamp_extractor: Function of (value, headers, timestamp, timestamp type) that
                 gives the time of a record in milliseconds.
-            config: How the topic is made where it is missing.
             lateness: How late records may come and still be on time; see
                 `StreamingDataFrame.watermark`.
             max_future: How far ahead of the wall clock a record's time may be; None: no limit.
@@ -241,8 +241,8 @@ class Application:
             key_deserializer,
             value_serializer,
             key_serializer,
-            timestamp_extractor,
             config,
+            timestamp_extractor,
             clocking(lateness, max_future, idle_after),
         )
         self.topics[name] = topic
@@ -526,7 +526,7 @@ class Application:
         """Return the files of a state directory that only Hadoop can reach."""
         from millpond.spark.hadoop import HadoopFiles
 
-        return HadoopFiles(self._session())
+        return HadoopFiles(self._session(self.config.state_dir))
 
     def _session(self, state_dir: str = "") -> Any:
         """Return the session that all of this application shares."""

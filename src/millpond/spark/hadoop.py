@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import StateError
 from millpond.files import FileInfo, is_object_store
+from millpond.spark.session import OBJECT_STORE
 
 __all__ = ["HadoopFiles"]
 
@@ -41,7 +42,10 @@ class HadoopFiles:
         context = session.sparkContext
         jvm, gateway = context._jvm, context._gateway
         assert jvm is not None and gateway is not None
-        self._conf = context._jsc.hadoopConfiguration()
+        # A copy, with what the session has set beyond the context.
+        self._conf = session._jsparkSession.sessionState().newHadoopConf()
+        for key, value in OBJECT_STORE.items():
+            self._conf.setIfUnset(key, value)
         hadoop = jvm.org.apache.hadoop.fs
         # Looking a class up costs a call for each dot of its name.
         self._path, self._context, self._util = hadoop.Path, hadoop.FileContext, hadoop.FileUtil

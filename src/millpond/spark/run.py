@@ -46,6 +46,7 @@ from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.query import Query
 from millpond.spark.scratch import Scratch
+from millpond.spark.session import methods_kept, partitions_of
 from millpond.spark.ship import check_functions, send_package, send_users_modules
 from millpond.spark.source import ReaderSettings
 from millpond.state.codec import Codec
@@ -155,6 +156,7 @@ class SparkRun:
         self._check(self._directory.check(self._plan, accept=self._accepts))
         self._program.broker.connect()
         with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
+            stack.enter_context(methods_kept())
             session = self._program.session(self._directory.folder.path)
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             self._payloads = self._payload_folder(session, stack)
@@ -179,10 +181,10 @@ class SparkRun:
     def _prepare(self, session: SparkSession) -> None:
         """Let the state directory admit the program, and make ready what a batch needs."""
         context = session.sparkContext
-        asked = self._program.config.spark_config.get(PARTITIONS, context.defaultParallelism)
-        groups = groups_for(int(asked), is_local=context.master.startswith("local"))
+        asked = partitions_of(session)
+        groups = groups_for(asked, is_local=context.master.startswith("local"))
         self._program.fit_state(self._plan, self._hold)
-        self._manifest = self._directory.admit(self._plan, groups, int(asked), accept=self._accepts)
+        self._manifest = self._directory.admit(self._plan, groups, asked, accept=self._accepts)
         self._manifest.backfill = {} if self._backfill is None else self._backfill.begun
         session.conf.set(PARTITIONS, str(self._manifest.partitions))
         send_package(session)

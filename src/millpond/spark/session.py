@@ -1,11 +1,13 @@
-"""Build a Spark session, or adopt one. Each setting with its reason.
+"""Start Spark, or use the user's; a session of our own in it. Each setting with its reason.
 
-Takes a master and the user's settings, gives a `SparkSession` whose JVM is quiet: what Spark
-and its workers write to standard error passes a filter that lets the user's own lines through.
+Takes a master and the user's settings, or the user's session; gives a `SparkSession` that shares
+its context and has settings of its own. What Spark and its workers write to standard error passes
+a filter that lets the user's own lines through.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import re
@@ -17,18 +19,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from millpond.errors import EngineError
+from millpond.config import MOST_PARTITIONS, PARTITIONS
+from millpond.errors import ConfigError, EngineError
 from millpond.files import is_object_store, is_remote
 from millpond.spark.archive import find_java, java_version, options_for_use
 from millpond.spark.nursery import open_nursery
 from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
 
-__all__ = ["end_jvm", "has_session", "open_session"]
+__all__ = [
+    "OBJECT_STORE",
+    "end_jvm",
+    "has_session",
+    "methods_kept",
+    "open_session",
+    "partitions_of",
+]
 
-# Set on the session that we make; a session given by the user gets only what a query can set.
+logger = logging.getLogger("millpond")
+
+# Set where Spark is started here.
 _SESSION = {
     # A page for people who want it is asked for with spark_config; without it a start is faster.
     "spark.ui.enabled": "false",
@@ -52,6 +65,7 @@ _LOCAL = {
     "spark.broadcast.blockSize": "256k",
 }
 
+# Set in the session of ours, whoever started Spark.
 _QUERY = {
     # State larger than memory, and the only provider that transformWithState takes.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -71,7 +85,7 @@ _QUERY = {
     "spark.sql.streaming.minBatchesToRetain": "100",
 }
 
-_OBJECT_STORE = {
+OBJECT_STORE = {
     # The stream that Hadoop 3.5 takes by default remembers what it has read. Of a commit that was
     # written again behind a repair it asked for the old one: "412, pre-conditions did not hold".
     "fs.s3a.input.stream.type": "classic",
@@ -108,7 +122,10 @@ def open_session(
     *,
     lasts: bool = False,
 ) -> SparkSession:
-    """Return the user's session, or one made here; a second run in one process shares it.
+    """Return a session of our own beside the user's, or beside one that is started here.
+
+    It shares the Spark context, and begins with the settings, views and functions of the other;
+    what is set in it stays in it. A second run in one process shares the context that is there.
 
     Args:
         master: Where Spark runs; None: here.
@@ -118,19 +135,72 @@ def open_session(
         state_dir: Where the group's state is, which decides how its files are written.
         lasts: Whether what is started is to run for long, so that it has time to get faster.
     """
-    if spark is not None:
-        session = spark
-    else:
+    _forget_dead_session()
+    if spark is None and has_session():
+        spark = SparkSession.builder.getOrCreate()
+    is_new = spark is None
+    if spark is None:
         options = {_JAVA_OPTIONS: _java_options(config, lasts=lasts)}
-        session = _start(master or "local[*]", {**config, **options}, name)
+        spark = _start(master or "local[*]", {**config, **options}, name)
+    session = _beside(spark)
+    late = {PARTITIONS} & config.keys() if is_new else config.keys()
+    _set_where_possible(session, {key: config[key] for key in config if key in late})
     if is_object_store(str(state_dir)):
-        hadoop = session.sparkContext._jsc.hadoopConfiguration()
-        for key, value in _OBJECT_STORE.items():
-            hadoop.setIfUnset(key, value)
+        for key, value in OBJECT_STORE.items():
             session.conf.set(key, config.get(f"spark.hadoop.{key}", value))
     for key, value in {**_QUERY, _MANAGER: _file_manager(str(state_dir))}.items():
         session.conf.set(key, config.get(key, value))
     return session
+
+
+def _beside(spark: SparkSession) -> SparkSession:
+    """Return a session with the same context and settings of its own."""
+    with methods_kept():
+        java = spark._jsparkSession.cloneSession()
+        session = SparkSession(spark.sparkContext, java)
+    # A clone has no listeners, and people watch their queries with them.
+    listeners = spark._jsparkSession.streams().listListeners()
+    for listener in listeners:
+        java.streams().addListener(listener)
+    return session
+
+
+@contextmanager
+def methods_kept() -> Iterator[None]:
+    """Let `RDD.toDF` make frames of the user's session again: PySpark binds it to the newest."""
+    before = RDD.__dict__.get("toDF")
+    try:
+        yield
+    finally:
+        if before is not None:
+            RDD.toDF = before
+
+
+def _set_where_possible(session: SparkSession, config: dict[str, str]) -> None:
+    """Set what the user asked for, and report what only a start of Spark can set."""
+    too_late = []
+    for key, value in config.items():
+        try:
+            session.conf.set(key, value)
+        except AnalysisException:
+            if session.sparkContext.getConf().get(key) != str(value):
+                too_late.append(key)
+    if too_late:
+        logger.warning(
+            "Spark runs already, so these settings of spark_config have no effect: %s",
+            ", ".join(too_late),
+        )
+
+
+def partitions_of(session: SparkSession) -> int:
+    """Return how many partitions new state gets: as many as the user set, or one for each core."""
+    if not session._jconf.contains(PARTITIONS):
+        return int(session.sparkContext.defaultParallelism)
+    asked = int(session.conf.get(PARTITIONS))
+    if not 1 <= asked <= MOST_PARTITIONS:
+        msg = f"{PARTITIONS} of the session must be 1 to {MOST_PARTITIONS:,}, it is {asked:,}."
+        raise ConfigError(msg + f'\nFix: spark.conf.set("{PARTITIONS}", 8).')
+    return asked
 
 
 def has_session() -> bool:
@@ -151,16 +221,16 @@ def _file_manager(state_dir: str) -> str:
 
 def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     _check_java()
-    _forget_dead_session()
     quiet_py4j()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
-    python = _python() if is_local and not has_session() else sys.executable
+    python = _python() if is_local else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
     local = _LOCAL if is_local else {}
-    config, hidden = (config, {}) if has_session() else divide(config)
-    for key, value in {**_SESSION, **local, **_QUERY, **config}.items():
-        builder = builder.config(key, value)
+    config, hidden = divide(config)
+    for key, value in {**_SESSION, **local, **config}.items():
+        if key != PARTITIONS:  # it belongs to this application; Spark may serve others later
+            builder = builder.config(key, value)
     variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local:
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's page listens, if it is asked for
