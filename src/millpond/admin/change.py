@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+from millpond.admin.fields import has_named_parts
 from millpond.admin.generations import (
     NewGeneration,
     clock_behind,
@@ -341,6 +342,11 @@ def delete(opened: Opened, key: Any, name: Any, store: str | None) -> int:
     else:
         targets = [find_place(manifest, store)]
     stored = None if name is ALL else opened.stored(name)
+    if name is not ALL and has_named_parts(manifest, *map(str, targets[0])):
+        place = "/".join(map(str, targets[0]))
+        msg = f"{place} keeps the fields of an aggregation, or its windows, as one value."
+        fix = f"leave the name out, which deletes all of it: state delete KEY --store {place}."
+        raise StateError(f"{msg}\nFix: {fix}")
     edits = [
         (scope, Edit("delete", data, held_in, stored))
         for scope, held_in in targets

@@ -18,13 +18,15 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from millpond.admin.change import edit, find_place, place, version_in
+from millpond.admin.fields import Fields
 from millpond.admin.look import is_asked, scan, table_of
 from millpond.admin.opened import At, Opened
 from millpond.connectors.serde import key_from_text
 from millpond.errors import ConfigError, StateError, ValueTypeError, shown
 from millpond.files import is_remote
+from millpond.state.codec import Codec
 from millpond.state.edit import Edit
-from millpond.state.plain import from_plain, from_text
+from millpond.state.plain import from_plain, from_text, to_plain
 
 __all__ = ["FORMATS", "export", "import_file", "to_arrow", "to_spark"]
 
@@ -60,11 +62,13 @@ def to_spark(opened: Opened, store: str | None, at: At) -> Any:
         for name in names
         if is_asked(scope, name, store)
     ]
-    return as_text(rows, asked, opened.key_forms(manifest))
+    # Workers know no aggregations of the user's: fields have the states that are kept.
+    fields = Fields(manifest, None, Codec(), to_plain)
+    return as_text(rows, asked, opened.key_forms(manifest), fields)
 
 
 def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
-    """Return a table with a row for each key and a column for each name.
+    """Return a table with a row for each key, or each window of a key, and a column for each name.
 
     Values that do not fit one type stay as JSON text. The state of `update_state` is a table
     already.
@@ -73,15 +77,18 @@ def to_arrow(opened: Opened, store: str | None, at: At) -> pa.Table:
     if table is not None:
         return table
     columns: dict[str, dict[int, Any]] = {}
-    rows: dict[tuple[str, str, str], int] = {}
+    rows: dict[tuple[str, ...], int] = {}
     places: list[tuple[Any, ...]] = []
+    fields = opened.fields(opened.view(at)[0])
     for item in scan(opened, store, at):
         name = item.name if isinstance(item.name, str) else json.dumps(item.name, default=str)
-        place = (item.scope, item.store, repr(item.key))
+        is_window = fields.has_windows(item.scope, item.store)
+        place = (item.scope, item.store, repr(item.key), *[name] * is_window)
         row = rows.setdefault(place, len(rows))
         if row == len(places):
             places.append((item.scope, item.store, item.key))
-        columns.setdefault(name, {})[row] = item.value
+        for column, value in (item.value if is_window else {name: item.value}).items():
+            columns.setdefault(column, {})[row] = value
         if len(columns) > _MOST_NAMES:
             msg = f"the state has more than {_MOST_NAMES} names, too many for columns."
             raise StateError(msg + "\nFix: to_spark(), which has a row for each value.")

@@ -6,9 +6,10 @@ application may run meanwhile: what is seen is a committed batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from millpond.admin.fields import Fields
 from millpond.admin.items import (
     ChangedValue,
     Difference,
@@ -65,13 +66,14 @@ def items(opened: Opened, key: Any, store: str | None, at: At) -> list[StateItem
     def read() -> list[StateItem]:
         manifest, batch = opened.view(at)
         found: list[StateItem] = []
+        fields = opened.fields(manifest)
         for scope, data in keys_of(opened, manifest, key, store):
             group = hash_key(data) % manifest.groups
             blobs = opened.reader(manifest).group(scope, group, batch, manifest.layer_of.get(scope))
             for item in key_items(blobs, manifest.groups, data) or []:
                 if is_asked(scope, item.store, store):
-                    name, value = opened.value(item.name), opened.value(item.value)
-                    found.append(StateItem(scope, key, item.store, name, value, item.expires))
+                    for name, value in fields.shown(scope, *item[:3]):
+                        found.append(StateItem(scope, key, item.store, name, value, item.expires))
         return found
 
     return _again_if_it_moved(read)
@@ -141,17 +143,17 @@ def scan(
     manifest, batch = opened.view(at)
     read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
     rows = opened.reader(manifest).rows(batch)
+    fields = opened.fields(manifest)
     for scope, key, held_in, name, value, expires in _collected(rows, opened, manifest):
         if not is_asked(scope, held_in, store):
             continue
         shown_key = read_key.get(scope, _raw)(key)
         if prefix is not None and not _text(shown_key).startswith(prefix):
             continue
-        item = StateItem(
-            scope, shown_key, held_in, opened.value(name), opened.value(value), expires
-        )
-        if where is None or where(item):
-            yield item
+        for shown_name, shown_value in fields.shown(scope, held_in, bytes(name), bytes(value)):
+            item = StateItem(scope, shown_key, held_in, shown_name, shown_value, expires)
+            if where is None or where(item):
+                yield item
 
 
 def timers(opened: Opened, at: At) -> Iterator[KeyTimer]:
@@ -169,6 +171,7 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
     done = checkpoint.committed()
     # What the oldest batch changed is not known unless it was the first of all.
     first = done[0] if done[0] == 0 else done[0] + 1
+    fields = _fields_by_batch(opened, opened.manifest())
     found: list[ChangedValue] = []
     for scope, data in keys_of(opened, manifest, key, store):
         group = hash_key(data) % manifest.groups
@@ -182,24 +185,55 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
         ]
         recall = Recall(opened, manifest, scope, data)
         recent = sorted({number for number, *_ in own})[-_RECALLED:] if records else []
-        for number, held_in, name, before, after in own:
+        for number, held_in, *values in own:
             batch = checkpoint.batch(number)
-            change = ChangedValue(
-                batch=number,
-                time_ms=0 if batch is None else batch.time_ms,
-                scope=scope,
-                key=key,
-                store=held_in,
-                name=opened.value(name),
-                before=opened.value(before),
-                after=opened.value(after),
-                is_new=before is None,
-                is_gone=after is None,
-                is_by_hand=batch is not None and "edits" in batch.source,
-                records=recall.batch(number) if number in recent else [],
-            )
-            found.append(change)
+            for change in _changed(fields, (number - 1, number), (scope, held_in), values):
+                row = ChangedValue(
+                    number,
+                    0 if batch is None else batch.time_ms,
+                    scope,
+                    key,
+                    held_in,
+                    *change,
+                    is_by_hand=batch is not None and "edits" in batch.source,
+                    records=recall.batch(number) if number in recent else [],
+                )
+                found.append(row)
     return sorted(found, key=lambda change: change.batch)
+
+
+def _changed(
+    fields: Callable[[int], Fields],
+    batches: tuple[int, int],
+    place: tuple[str, str],
+    values: Sequence[bytes | None],
+) -> Iterator[tuple[Any, Any, Any, bool, bool]]:
+    """Yield what changed of one stored value: name, before, after, is new?, is gone?"""
+    name, *both = (None if data is None else bytes(data) for data in values)
+    assert name is not None
+    before, after = (
+        dict(fields(batch).shown(*place, name, data))
+        for batch, data in zip(batches, both, strict=True)
+    )
+    for one in dict.fromkeys([*before, *after]):
+        was, now = before.get(one), after.get(one)
+        # A value of another type may be equal to the one before, as 1 and 1.0.
+        if was != now or len(before) + len(after) <= 2:
+            yield one, was, now, one not in before, one not in after
+
+
+def _fields_by_batch(opened: Opened, manifest: Manifest) -> Callable[[int], Fields]:
+    """Return what shows fields by the layouts behind a batch."""
+    known: dict[int, Fields] = {}
+
+    def fields(batch: int) -> Fields:
+        then = manifest.at(batch)
+        era = len(then.earlier)
+        if era not in known:
+            known[era] = opened.fields(then)
+        return known[era]
+
+    return fields
 
 
 def diff(opened: Opened, before: At, after: At, store: str | None) -> Iterator[Difference]:
@@ -211,18 +245,12 @@ def diff(opened: Opened, before: At, after: At, store: str | None) -> Iterator[D
     old, new = opened.batch(before, manifest), opened.batch(after, manifest)
     rows = differing(reader.rows(old), reader.rows(new))
     read_key = {scope: opened.key_reader(manifest, scope) for scope in manifest.stores}
-    for scope, key, held_in, name, was, now in _collected(rows, opened, manifest):
+    fields = _fields_by_batch(opened, manifest)
+    for scope, key, held_in, *values in _collected(rows, opened, manifest):
         if is_asked(scope, held_in, store):
-            yield Difference(
-                scope,
-                read_key.get(scope, _raw)(key),
-                held_in,
-                opened.value(name),
-                opened.value(was),
-                opened.value(now),
-                was is None,
-                now is None,
-            )
+            shown_key = read_key.get(scope, _raw)(key)
+            for change in _changed(fields, (old, new), (scope, held_in), values):
+                yield Difference(scope, shown_key, held_in, *change)
 
 
 def top(opened: Opened, limit: int, by: str) -> list[KeySize]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.admin.fields import Fields
 from millpond.app import Application
 from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import deserializer, serializer
@@ -184,6 +185,10 @@ class Opened:
     def stored(self, value: Any) -> bytes:
         """Return the bytes of a value."""
         return from_plain(value) if self._is_plain else self.codec.encode(value)
+
+    def fields(self, manifest: Manifest) -> Fields:
+        """Return what shows aggregations and windows by the names of their fields."""
+        return Fields(manifest, self.plan(), self.codec, self.value)
 
     def key_forms(self, manifest: Manifest) -> dict[str, str]:
         """Return how the keys of each scope are read."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from millpond.aggregations import (
+    Aggregation,
     Count,
     CountDistinct,
     Earliest,
@@ -31,7 +32,7 @@ from millpond.runtime.windows import Result, WindowLogic
 from millpond.steps.kinds import Window
 from millpond.windows import Session
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "kept_states", "session_parts"]
 
 # A session: [start, last timestamp, kept], what `Totals` keeps of its states; with its records,
 # [start, last, [(n, time, value)], kept], kept of what was before them, or None. Version 0.1.0
@@ -53,8 +54,8 @@ class Sessions(WindowLogic):
         assert isinstance(step.kind, Session)
         self._kind = step.kind
         self._keeps_records = not self.totals.is_commutative
-        layouts = rest[-1]
-        self._kept_states = bool(layouts) and _kept_states(layouts[0], step)
+        first = rest[-1][0] if rest[-1] else step.layout
+        self._kept_states = kept_states(first, step.aggregations)
 
     def take(self, value: Any, key: Any, timestamp: int, headers: Any) -> list[Result]:
         kind = self._kind
@@ -108,14 +109,7 @@ class Sessions(WindowLogic):
         return self.totals.keep(self.totals.started(states))
 
     def _parts(self, session: Open) -> tuple[list[Any], Any]:
-        """Return the records of a session, and what is kept of the states in front of them."""
-        if len(session) == 4:
-            return session[2], session[3]
-        kept = session[2]
-        is_old = self._keeps_records
-        if self.totals.is_evolved:
-            is_old = not self._kept_states and all(map(_is_record, kept))
-        return (kept, None) if is_old else ([], kept)
+        return session_parts(session, self._kept_states)
 
     def _states(self, session: Open) -> Any:
         """Return the states of a session, for `merge`."""
@@ -182,11 +176,25 @@ def _start(session: Open) -> Any:
     return session[0]
 
 
-def _kept_states(first: Layout, step: Window) -> bool:
+def session_parts(session: Open, are_states: bool) -> tuple[list[Any], Any]:
+    """Return the records of a session, and what is kept of the states in front of them.
+
+    Args:
+        session: As it is stored.
+        are_states: What `kept_states` says of it.
+    """
+    if len(session) == 4:
+        return session[2], session[3]
+    if are_states or not all(map(_is_record, session[2])):
+        return [], session[2]
+    return session[2], None
+
+
+def kept_states(first: Layout, aggregations: dict[str, Aggregation]) -> bool:
     """Tell whether the sessions of version 0.1.0 are sure to have kept states."""
     return all(
-        is_commutative(step.aggregations[name])
-        if step.layout.get(name) == signature
+        is_commutative(found)
+        if (found := aggregations.get(name)) is not None and str(found.signature) == signature
         else signature.partition("(")[0] in _COMMUTATIVE
         for name, signature in first.items()
     )

@@ -14,12 +14,12 @@ from millpond.aggregations import Aggregation
 from millpond.errors import StateError
 from millpond.plan.layouts import Layouts, origins
 
-__all__ = ["Totals", "is_commutative"]
+__all__ = ["NOTHING", "Totals", "is_commutative"]
 
 States = list[Any]
 
 # Stands for the state of an aggregation that has not begun: a user's merge never sees `start()`.
-_NOTHING: Any = object()
+NOTHING: Any = object()
 
 
 class Totals:
@@ -100,12 +100,12 @@ class Totals:
             msg = f"the states of a key have the layout {number!r}, which is not known."
             fix = "rewind or restore the state with its manifest: millpond state rewind."
             raise StateError(f"{msg}\nFix: {fix}")
-        return [_NOTHING if i is None else kept[i] for i in self._origins[number]]
+        return [NOTHING if i is None else kept[i] for i in self._origins[number]]
 
     def started(self, states: States) -> States:
         """Return lifted states in which every aggregation has begun."""
         pairs = zip(self._aggregations, states, strict=True)
-        return [a.start() if state is _NOTHING else state for a, state in pairs]
+        return [a.start() if state is NOTHING else state for a, state in pairs]
 
 
 def is_commutative(aggregation: Aggregation) -> bool:
@@ -114,6 +114,6 @@ def is_commutative(aggregation: Aggregation) -> bool:
 
 
 def _merged(aggregation: Aggregation, earlier: Any, later: Any) -> Any:
-    if earlier is _NOTHING or later is _NOTHING:
-        return later if earlier is _NOTHING else earlier
+    if earlier is NOTHING or later is NOTHING:
+        return later if earlier is NOTHING else earlier
     return aggregation.merge(earlier, later)

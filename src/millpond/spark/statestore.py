@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -28,6 +28,9 @@ from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
+
+if TYPE_CHECKING:
+    from millpond.admin.fields import Fields
 
 __all__ = ["StateReader", "blobs_at", "counted", "differing", "largest", "telling"]
 
@@ -156,7 +159,9 @@ class StateReader:
         return whole
 
 
-def as_text(rows: DataFrame, asked: list[tuple[str, str]], forms: dict[str, str]) -> DataFrame:
+def as_text(
+    rows: DataFrame, asked: list[tuple[str, str]], forms: dict[str, str], fields: Fields
+) -> DataFrame:
     """Return rows that anybody can read.
 
     Columns: scope, store, key, name, value (JSON), expires.
@@ -165,10 +170,11 @@ def as_text(rows: DataFrame, asked: list[tuple[str, str]], forms: dict[str, str]
         rows: Those of `StateReader.rows`.
         asked: The scopes and stores that are wanted.
         forms: How the keys of each scope are read.
+        fields: Shows aggregations and windows.
     """
     wanted = [f"{scope}/{store}" for scope, store in asked]
     mine = rows.where(F.concat_ws("/", "scope", "store").isin(wanted))
-    return mine.mapInArrow(lambda batches: _texts_of(batches, forms), _TEXTS)
+    return mine.mapInArrow(lambda batches: _texts_of(batches, forms, fields), _TEXTS)
 
 
 def differing(before: DataFrame, after: DataFrame) -> DataFrame:
@@ -277,14 +283,20 @@ def _rows_of(blobs: pa.Table, groups: int) -> pa.Table:
     return _table(found, ["scope", "key", "store", "name", "value", "expires"], types)
 
 
-def _texts_of(batches: Iterable[pa.RecordBatch], forms: dict[str, str]) -> Iterator[pa.RecordBatch]:
+def _texts_of(
+    batches: Iterable[pa.RecordBatch], forms: dict[str, str], fields: Fields
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         found = []
         for row in batch.to_pylist():
             key = key_to_text(forms.get(row["scope"], "bytes"), row["key"])
-            value = json.dumps(to_plain(row["value"]))
-            place = (row["scope"], row["store"], key, to_text(row["name"]))
-            found.append((*place, value, row["expires"]))
+            place = (row["scope"], row["store"])
+            if fields.has(*place):
+                shown = fields.shown(*place, row["name"], row["value"])
+            else:
+                shown = [(to_text(row["name"]), to_plain(row["value"]))]
+            for name, value in shown:
+                found.append((*place, key, name, json.dumps(value), row["expires"]))
         names = ["scope", "store", "key", "name", "value", "expires"]
         types = [pa.string()] * 5 + [pa.timestamp("ms", tz="UTC")]
         columns = list(zip(*found, strict=True)) or [()] * len(names)
