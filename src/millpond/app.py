@@ -598,7 +598,7 @@ class Application:
         with ExitStack() as stack:
             directory, plan = self._directory(stack), make_plan(self.graph)
             if accept:
-                with directory.held("check"):
+                with directory.held("check --accept"):
                     return directory.accept(plan)
             return directory.compare(plan, accept=self._accepts)
 

@@ -82,11 +82,25 @@ def compare(known: Known, plan: Plan, group: str, accept: bool = False) -> list[
     """
     kept = {(scope, store) for scope, stores in known.stores.items() for store in stores}
     asked = {(scope, store) for scope, stores in plan.stores().items() for store in stores}
+    if needs_reshape(known, plan) and any(read.source.kind == "spark" for read in plan.reads):
+        places = sorted(kept | asked)
+        return [Verdict(*place, "refuse", *_of_spark(known, plan, group)) for place in places]
     gone, new = kept - asked, asked - kept
     verdicts = [_of_kept(known, plan, *place, group, accept) for place in sorted(kept & asked)]
     verdicts += _of_new(new, gone, known, plan, group)
     verdicts += [_of_gone(known, plan, *place, group) for place in sorted(gone)]
     return [_accepted(verdict) for verdict in verdicts] if accept else verdicts
+
+
+def _of_spark(known: Known, plan: Plan, group: str) -> tuple[str, str]:
+    """Offsets of Spark's own sources lie in the checkpoint, in a form that is Spark's."""
+    why = (
+        f"the state of group {group!r} was written by a program with {known.layers} change(s) of "
+        f"key, and this one has {plan.layers}, or has them in another order. The checkpoint cannot "
+        "be rewritten for that, because it has the offsets of a source of Spark's own."
+    )
+    fix = "use another consumer_group, or start over: app.clear_state(reset_offsets=True)."
+    return why, fix
 
 
 def _accepted(verdict: Verdict) -> Verdict:
@@ -98,14 +112,6 @@ def _accepted(verdict: Verdict) -> Verdict:
 
 def check(known: Known, plan: Plan, group: str, accept: bool = False) -> None:
     """Refuse a program that the state does not fit."""
-    if known.stores and needs_reshape(known, plan):
-        msg = (
-            f"the state of group {group!r} was written by a program with {known.layers} change(s) "
-            f"of key; this one has {plan.layers}, or has a stateful step behind another number of "
-            "them: its state would not be found."
-        )
-        fix = "use another consumer_group, or start without state: app.clear_state()."
-        raise StateError(f"{msg}\nFix: {fix}")
     refused = [v for v in compare(known, plan, group, accept) if v.says == "refuse"]
     # What nobody can accept comes first: accepting the rest would not help.
     for verdict in sorted(refused, key=lambda verdict: verdict.can_accept):

@@ -121,6 +121,8 @@ class Manifest:
         for entry in self.audit:
             if "changed" in entry and "batch" in entry:
                 found.append(entry["batch"])
+            elif entry["what"] == "reshape":  # batches count from 0 again
+                found = []
             elif entry["what"] in ("rewind", "repair", "restore", "clear_state"):
                 last = entry.get("to", entry.get("batch"))
                 found = [batch for batch in found if last is not None and batch <= last]
@@ -252,26 +254,32 @@ class StateDirectory:
 
     def compare(self, plan: Plan, *, accept: bool = False) -> list[Verdict]:
         """Return what becomes of every store of the state and of a program."""
-        manifest = self._known(plan) or Manifest(1, 1, layers=plan.layers)
-        return compare(manifest, plan, self.group, accept or self._is_accepted(manifest, plan))
+        known = self.known(plan) or Manifest(1, 1, layers=plan.layers)
+        return self.verdicts(known, plan, accept=accept)
+
+    def verdicts(self, known: Manifest, plan: Plan, *, accept: bool) -> list[Verdict]:
+        """Return what becomes of every store of a state and of a program."""
+        return compare(known, plan, self.group, accept or self._is_accepted(known, plan))
 
     def check(self, plan: Plan, *, accept: bool = False) -> Manifest | None:
         """Refuse a plan that the state does not fit; return what is known of the state."""
-        manifest = self._known(plan)
+        manifest = self.known(plan)
         if manifest is not None:
             check(manifest, plan, self.group, accept or self._is_accepted(manifest, plan))
         return manifest
 
     def accept(self, plan: Plan) -> list[Verdict]:
         """Write down that the change to a plan is accepted; return what will become of stores."""
-        manifest = self.load()
-        if manifest is not None:
-            known = self._known(plan) or manifest
-            check(known, plan, self.group, accept=True)
-            manifest.accepted = fingerprint(known, compare(known, plan, self.group))
+        manifest, known = self.load(), self.known(plan)
+        if manifest is None or known is None:
+            return self.compare(plan)
+        verdicts = compare(known, plan, self.group)
+        check(known, plan, self.group, accept=True)
+        if any(verdict.says == "refuse" for verdict in verdicts):
+            manifest.accepted = fingerprint(known, verdicts)
             manifest.note("accept", change=manifest.accepted)
             self.save(manifest)
-        return self.compare(plan)
+        return self.verdicts(known, plan, accept=True)
 
     def _is_accepted(self, manifest: Manifest, plan: Plan) -> bool:
         """Tell whether exactly this change of the program was accepted."""
@@ -279,7 +287,7 @@ class StateDirectory:
             return False
         return fingerprint(manifest, compare(manifest, plan, self.group)) == manifest.accepted
 
-    def _known(self, plan: Plan) -> Manifest | None:
+    def known(self, plan: Plan) -> Manifest | None:
         """Return the manifest, without what it says about state that is not there."""
         manifest = self.load()
         if manifest is None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import millpond as mp
 from millpond import admin
 from millpond.cli import command
-from millpond.errors import StateError
+from millpond.errors import DamagedStateError, StateError
 
 pytestmark = pytest.mark.spark
 
@@ -125,6 +125,13 @@ def test_a_window_of_another_length_starts_empty_once_that_was_accepted(programs
     programs.write(COUNT + session(20))
     assert f"state under {old}" in programs.refusal()
     assert programs.does("check APP.py").exit_code == 1
+    moved = programs.does(f"state rename APP.py {old} {new}")
+    assert re.search(
+        r"session_window_1800000, (.|\n)*millpond check --accept", str(moved.exception)
+    )
+    path = str(programs.folder / "APP.py")
+    asked = ["state", "rename", path, "clicks/default", "clicks/other"]
+    assert "Go on?" in CliRunner().invoke(command, asked, input="n\n").output
     assert programs.does("check APP.py --accept").exit_code == 0
     assert programs.verdicts() == {"clicks/default": "reuse", new: "new", old: "orphaned"}
     programs.write(COUNT + session(10))  # that is another change
@@ -272,3 +279,129 @@ def test_every_way_out_of_a_refusal_leads_to_a_running_program(programs, tmp_pat
         assert copy.values("clicks/default") == {"n": 5}
         copy.write(after)
         assert "refuse" not in copy.verdicts().values()
+
+
+@pytest.mark.parametrize("way", ["check APP.py --accept", "state drop APP.py clicks"])
+def test_a_program_without_state_needs_a_word_to_drop_what_there_is(programs, way):
+    programs.write(COUNT)
+    programs.send(3)
+    programs.run()
+    programs.write("clicks.to_topic(app.topic('out'))\n")
+    message = programs.refusal()
+    assert way.removesuffix(" APP.py --accept") in message
+
+    assert programs.does(way).exit_code == 0
+    programs.send(2)
+    programs.run()
+    assert len(outputs(programs)) == 2
+    programs.write(COUNT)
+    programs.send(4)
+    programs.run()
+
+    assert programs.values("clicks/default") == {"n": 4}
+
+
+# --- more and fewer changes of key --------------------------------------------------------------
+
+WINDOW = "clicks.tumbling_window(5_000).count().final().to_topic(app.topic('windows'))\n"
+FLAT = "counts = clicks.apply(count, stateful=True).to_topic(app.topic('out'))\n" + WINDOW
+NESTED = FLAT + "counts.group_by('user').stateful_map('sum', fold)\n"
+
+
+def outputs(programs, topic="out"):
+    app = mp.Application(topics_dir=programs.folder / "topics", loglevel=None)
+    with app.get_consumer() as consumer:
+        return [json.loads(record.value) for record in consumer.read(topic)]
+
+
+def test_a_keyed_step_is_added_and_removed_and_all_other_state_is_kept(programs, caplog):
+    programs.write("clicks.to_topic(app.topic('out'))\n")
+    programs.send(1)
+    programs.run()
+    programs.write(FLAT)  # the first step with state of all
+    programs.send(3)
+    programs.run()
+    programs.write(NESTED)
+    before = {"clicks/default": "reshape", "clicks/tumbling_window_5000_count": "reshape"}
+    assert programs.verdicts() == {**before, "clicks/user/sum": "new"}
+    programs.send(2)
+    with caplog.at_level("INFO", "millpond"):
+        programs.run()
+
+    assert "checkpoint was rewritten in" in caplog.text
+    assert programs.values("clicks/default") == {"n": 5}
+    assert programs.values("clicks/user/sum") == {"": 2}
+    with programs.opened() as state:
+        assert state.verify().problems == []
+        assert [c.after for c in state.history("ann", "clicks/default")] == [3, 5]
+        with pytest.raises(StateError, match=r"other key changes(.|\n)*Fix:"):
+            state.rewind(9)
+        state.rewind(0)
+    programs.run()
+    assert programs.values("clicks/default") == {"n": 5}
+
+    programs.write(FLAT)
+    programs.send(2)
+    programs.run()
+    assert programs.verdicts() == {**dict.fromkeys(before, "reuse"), "clicks/user/sum": "orphaned"}
+    programs.write(NESTED)
+    programs.send(4)
+    programs.run()
+    assert programs.values("clicks/default") == {"n": 11}
+    assert programs.values("clicks/user/sum") == {"": 6}
+    assert [value["n"] for value in outputs(programs)] == list(range(12))
+    assert [(w["start"], w["value"]) for w in outputs(programs, "windows")] == [
+        (1_000_000, 4),
+        (1_005_000, 5),
+    ]
+
+
+def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):
+    shops = "{}.group_by('user', name='shop').apply(count, stateful=True)\n"
+    programs.write("counts = " + COUNT + "users = counts.group_by('user')\n"
+                   "users.apply(count, stateful=True)\n" + shops.format("counts"))  # fmt: skip
+    programs.send(3)
+    programs.run()
+    programs.write("counts = " + COUNT + shops.format("clicks"))
+    programs.send(2)
+    programs.run()
+    home = programs.folder / "state" / "g"
+    for place in (home / "generations" / "0002").glob("[oc]*s/*[1-9]*"):
+        place.unlink()  # as if it had been killed right behind the reshape, and had lost a file
+    (home / "clock-0002.json").unlink()
+    with pytest.raises(DamagedStateError, match=r"clock-0002(.|\n)*Fix: millpond state repair"):
+        programs.run()
+    assert programs.does("state repair APP.py").exit_code == 0
+    programs.run()
+
+    with programs.opened() as state:
+        found = {f"{item.scope}/{item.store}": item.value for item in state.scan()}
+    assert found == {"clicks/default": 5, "clicks/shop/default": 5, "clicks/user/default": 3}
+
+
+def test_a_reshape_that_was_cut_short_is_done_again_and_a_begun_batch_is_not_written_twice(
+    programs,
+):
+    programs.write(FLAT, max_records_per_batch=2)
+    programs.send(4)
+    programs.run()
+    home = programs.folder / "state" / "g"
+    commits = sorted(
+        (home / "generations" / "0001" / "commits").glob("[0-9]*"), key=lambda f: int(f.name)
+    )
+    for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        file.unlink()  # it was killed after its outputs were written
+    manifest = (home / "manifest.json").read_bytes()
+
+    programs.write(NESTED, max_records_per_batch=2)
+    programs.run()
+    done = programs.values("clicks/default")
+    (home / "manifest.json").write_bytes(manifest)  # as it was before the last step of the change
+    programs.send(3)
+    programs.run()
+
+    assert done == {"n": 4}
+    assert programs.values("clicks/default") == {"n": 7}
+    assert programs.values("clicks/user/sum") == {"": 2 + 3}
+    assert [value["n"] for value in outputs(programs)] == list(range(7))
+    assert sorted(f.name for f in (home / "generations").iterdir()) == ["0001", "0003"]

@@ -1,8 +1,10 @@
 """What becomes of every store when a program changes, as a table."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from millpond import Count, Max, Sum
+from millpond import Application, Count, Max, SparkSource, Sum
 from millpond.claims import claims_of
 from millpond.compare import check, compare, fingerprint, needs_reshape
 from millpond.directory import Manifest
@@ -280,6 +282,21 @@ def test_only_another_number_of_key_changes_needs_a_reshape():
         "in/default": "reshape",
         "in/user/default": "new",
     }
+
+
+def test_a_checkpoint_with_offsets_of_a_source_of_sparks_own_is_not_reshaped(tmp_path):
+    def program(nested):
+        app = Application(state_dir=tmp_path, topics_dir=tmp_path, loglevel=None)
+        sdf = apply(
+            app.dataframe(source=SparkSource(SimpleNamespace(isStreaming=True), name="rows"))
+        )
+        return make_plan((by("user", apply)(sdf) if nested else sdf)._graph)
+
+    known = known_of(program(nested=False))
+
+    check(known, program(nested=False), "g")
+    with pytest.raises(StateError, match=r"1 change\(s\) of key, and this one has 2(.|\n)*Fix:"):
+        check(known, program(nested=True), "g", accept=True)
 
 
 def test_aggregations_of_other_fields_are_refused_and_can_be_accepted():

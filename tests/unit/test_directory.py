@@ -207,29 +207,6 @@ def test_a_name_may_change_while_nothing_was_committed(directory):
     assert directory.load().stores == {"list/customer": ["default"]}
 
 
-def test_state_that_would_be_looked_for_in_another_operator_is_refused(directory):
-    def program(nested):
-        sdf = frame()
-        below = sdf.apply(keep, stateful=True)
-        below.group_by("a").apply(keep, stateful=True)
-        (below if nested else sdf).group_by("b").apply(keep, stateful=True)
-        return make_plan(sdf._graph)
-
-    commit(directory, directory.admit(program(nested=False), 8, 1), 0, {})
-
-    with pytest.raises(StateError, match="would not be found(.|\n)*Fix:"):
-        directory.admit(program(nested=True), 8, 1)
-
-
-def test_a_program_with_more_changes_of_key_is_refused_once_batches_were_committed(directory):
-    manifest = directory.admit(plan(), 8, 1)
-    commit(directory, manifest, 0, {})
-    sdf = frame().apply(keep, stateful=True).group_by("a").apply(keep, stateful=True)
-
-    with pytest.raises(StateError, match=r"1 change\(s\) of key; this one has 2(.|\n)*Fix:"):
-        directory.admit(make_plan(sdf._graph), 8, 1)
-
-
 # --- a change that is accepted ----------------------------------------------------------------
 
 

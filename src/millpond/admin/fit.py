@@ -1,7 +1,8 @@
 """Making the state fit a program, before the program runs.
 
 Takes an opened group and a plan that its state does not refuse; drops what was accepted to be lost,
-in a new generation. Nothing is changed where the state fits as it is.
+and gives the checkpoint the shape of the plan, each in a new generation. Nothing is changed where
+the state fits as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 from millpond.admin.drop import drop_places
 from millpond.admin.opened import Opened
+from millpond.admin.reshape import reshape
+from millpond.compare import needs_reshape
 from millpond.plan.plan import Plan
 
 __all__ = ["fit"]
@@ -27,17 +30,21 @@ def fit(opened: Opened, plan: Plan, accept: bool) -> None:
         accept: Whether the program accepts that state is left behind.
     """
     directory = opened.directory
-    verdicts = directory.compare(plan, accept=accept)
-    lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
-    if not lost:
+    known = directory.known(plan)
+    if known is None:
         return
-    manifest = opened.manifest()
-    others = [scope for scope in plan.stores() if _has_other_keys(manifest.keys, plan, scope)]
-    # Of a scope whose keys are written in another way nothing can be found again.
-    lost |= {(scope, store) for scope in others for store in manifest.stores.get(scope, [])}
-    drop_places(opened, lost, "accept", lambda claims: adopted(claims, plan))
-    names = ", ".join(sorted("/".join(place) for place in lost))
-    logger.info("%s start(s) empty: the change of the program was accepted", names)
+    verdicts = directory.verdicts(known, plan, accept=accept)
+    lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
+    if lost:
+        others = [scope for scope in plan.stores() if _has_other_keys(known.keys, plan, scope)]
+        # Of a scope whose keys are written in another way nothing can be found again.
+        lost |= {(scope, store) for scope in others for store in known.stores.get(scope, [])}
+        drop_places(opened, lost, "accept", lambda claims: adopted(claims, plan))
+        names = ", ".join(sorted("/".join(place) for place in lost))
+        logger.info("%s: what was kept is dropped, as was accepted", names)
+        known = directory.known(plan)
+    if known is not None and needs_reshape(known, plan):
+        reshape(opened, plan, adopted(known.claims(), plan))
 
 
 def adopted(claims: dict[str, Any], plan: Plan) -> dict[str, Any]:

@@ -42,8 +42,13 @@ class NewGeneration:
 
 
 @contextmanager
-def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterator[NewGeneration]:
-    """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one."""
+def new_generation(
+    opened: Opened, what: str, last: int | None = None, *, copies: bool = True
+) -> Iterator[NewGeneration]:
+    """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one.
+
+    Without `copies` the checkpoint is empty.
+    """
     directory = opened.directory
     with opened.held(what) as hold:
         old = opened.manifest()
@@ -60,7 +65,8 @@ def new_generation(opened: Opened, what: str, last: int | None = None) -> Iterat
             clock_behind(directory, old, last),
         )
         try:
-            checkpoint.copy_to(folder, last)
+            if copies:
+                checkpoint.copy_to(folder, last)
             yield new
             if new.clock is not None:
                 directory.clock_file(manifest).write(json.dumps(new.clock).encode())

@@ -192,6 +192,10 @@ def _repair(
     _renew_descriptions(opened, manifest, old, new, problems)
     clocks = {n: _clock(directory, manifest, journal, seq) for n, seq in seqs.items()}
     batch = _last_whole(opened, manifest, old, new, problems, clocks)
+    if batch is not None and new.is_by_hand(batch) and not _has_clock(directory, manifest):
+        # A program cannot do that batch again. How late it was in it is in its offsets, too.
+        problems.append(Problem(str(directory.clock_file(manifest)), "it is gone"))
+        clocks[batch] = clocks[batch] or asking({"seen": {}, "arrived": {}}, seqs[batch])
     if not problems and batch == old.last():
         directory.drop_generation(int(work.name))
         return Repaired(batch, 0, [])
@@ -287,6 +291,15 @@ def _clock(
         if known is not None and known.get("seq") == seq and "seen" in known:
             return asking(known, seq)
     return clock_of(journal, seq)
+
+
+def _has_clock(directory: StateDirectory, manifest: Manifest) -> bool:
+    """Tell whether what the last batch saw of the time can be read."""
+    try:
+        known = json.loads(directory.clock_file(manifest).text() or "null")
+    except ValueError:
+        return False
+    return known is not None and known["seq"] >= directory.committed_clock(manifest)
 
 
 def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) -> list[int]:

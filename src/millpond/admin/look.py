@@ -187,6 +187,7 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
         recent = sorted({number for number, *_ in own})[-_RECALLED:] if records else []
         for number, held_in, *values in own:
             batch = checkpoint.batch(number)
+            is_by_hand = batch is not None and "edits" in batch.source
             for change in _changed(fields, (number - 1, number), (scope, held_in), values):
                 row = ChangedValue(
                     number,
@@ -195,8 +196,8 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
                     key,
                     held_in,
                     *change,
-                    is_by_hand=batch is not None and "edits" in batch.source,
-                    records=recall.batch(number) if number in recent else [],
+                    is_by_hand=is_by_hand,
+                    records=recall.batch(number) if number in recent and not is_by_hand else [],
                 )
                 found.append(row)
     return sorted(found, key=lambda change: change.batch)

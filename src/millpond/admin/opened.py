@@ -160,10 +160,11 @@ class Opened:
         if isinstance(at, str):
             at = int(at) if at.isdigit() else moment(at)
         if isinstance(at, datetime):
-            return _batch_at(checkpoint, done, at)
+            return _batch_at(checkpoint, done, at, _of_another_shape(manifest))
         if at not in done:
             msg = f"batch {at} is not kept; there are {done[0]} to {done[-1]}."
-            raise StateError(msg + f"\nFix: choose one of these, as in batch {done[-1]}.")
+            fix = f"\nFix: choose one of these, as in batch {done[-1]}."
+            raise StateError(msg + _of_another_shape(manifest) + fix)
         return at
 
     # --- keys and values --------------------------------------------------------------------
@@ -253,13 +254,25 @@ def groups_in(state_dir: str, files: Callable[[], Any]) -> list[str]:
     return found
 
 
-def _batch_at(checkpoint: Checkpoint, done: list[int], at: datetime) -> int:
+def _of_another_shape(manifest: Manifest) -> str:
+    """Return why there is nothing before the first batch, where the checkpoint was rewritten."""
+    found = [entry for entry in manifest.audit if entry["what"] == "reshape"]
+    if not found:
+        return ""
+    return (
+        f" Batches before {found[-1]['at']} are of another shape of the checkpoint (the program "
+        "has other key changes since). Only a backup of that time goes back to them: millpond "
+        "state restore."
+    )
+
+
+def _batch_at(checkpoint: Checkpoint, done: list[int], at: datetime, more: str) -> int:
     limit = int(at.timestamp() * 1000)
     times = [(n, batch.time_ms) for n in done if (batch := checkpoint.batch(n)) is not None]
     before = [number for number, time_ms in times if time_ms <= limit]
     if not before:
         first = datetime.fromtimestamp(times[0][1] / 1000).isoformat(timespec="seconds")
-        msg = f"no batch that is kept is so old as {at}; the oldest is of {first}."
+        msg = f"no batch that is kept is so old as {at}; the oldest is of {first}.{more}"
         raise StateError(msg + f"\nFix: choose a later time, or batch {done[0]}.")
     return before[-1]
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from millpond.checkpoint import Checkpoint
+from millpond.checkpoint import Batch, Checkpoint
 from millpond.files import local
 from millpond.runtime.batch import PACKED
 from millpond.spark.pipe import BLOB as BLOB_SCHEMA
@@ -26,7 +26,7 @@ from millpond.spark.pipe import BLOB_ID, SparkStore
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 
-__all__ = ["CLEAR", "EDITS", "moved", "run_edit", "write_shape"]
+__all__ = ["CLEAR", "EDITS", "moved", "run_edit", "write_shape", "written"]
 
 # What a row brings to its key group, in the order in which it is done: nothing of what was there
 # stays; a blob (its id, one byte of length first); edits.
@@ -42,6 +42,7 @@ def run_edit(
     layers: list[frozenset[str]],
     groups: int,
     offsets: dict[str, dict[str, int]] | None = None,
+    begin: Batch | None = None,
 ) -> int:
     """Run rows of (scope, grp, kind, payload) as a batch; return how many values it changed.
 
@@ -52,9 +53,10 @@ def run_edit(
         layers: For each layer, the scopes that it keeps.
         groups: How many key groups the state has.
         offsets: Where sources stand behind the batch. Default: where they stand.
+        begin: For a checkpoint without batches, the one of another checkpoint to go on from.
     """
     last = checkpoint.last()
-    batch = None if last is None else checkpoint.batch(last)
+    batch = begin if last is None else checkpoint.batch(last)
     session.dataSource.register(EditSource)
     session.dataSource.register(EchoSource)
     start = {} if batch is None else batch.source
@@ -121,16 +123,17 @@ def write_shape(
 def moved(blobs: DataFrame, old: str, new: str) -> DataFrame:
     """Return the rows that take the blobs of a scope to another one."""
     mine = blobs.where(F.col("scope") == old)
-    length = F.unhex(F.lpad(F.hex(F.length("id")), 2, "0"))
-    put = mine.select(
-        F.lit(new).alias("scope"),
-        "grp",
-        F.lit(BLOB).alias("kind"),
-        F.concat(length, "id", "blob").alias("payload"),
-    )
+    put = written(mine).withColumn("scope", F.lit(new))
     cleared = mine.select("scope", "grp").distinct()
     nothing = F.lit(bytearray(b"")).alias("payload")
     return put.unionAll(cleared.select("scope", "grp", F.lit(CLEAR).alias("kind"), nothing))
+
+
+def written(blobs: DataFrame) -> DataFrame:
+    """Return the rows that write blobs where they belong."""
+    length = F.unhex(F.lpad(F.hex(F.length("id")), 2, "0"))
+    payload = F.concat(length, "id", "blob").alias("payload")
+    return blobs.select("scope", "grp", F.lit(BLOB).alias("kind"), payload)
 
 
 class EditProcessor(StatefulProcessor):
