@@ -133,7 +133,7 @@ def test_a_program_without_state_does_not_take_it_from_another(make_app):
     stateless.dataframe(stateless.topic("payments", key_deserializer="str")).apply(len)
 
     assert [verdict.says for verdict in stateless.check()] == ["refuse"]
-    with pytest.raises(StateError, match=r"change\(s\) of key(.|\n)*Fix:"):
+    with pytest.raises(StateError, match=r"no place for it(.|\n)*Fix:"):
         stateless.run(drain=True)
     app.run(drain=True)
 

@@ -57,6 +57,9 @@ ALLOWED = {
     "steps": STEPS,
     "plan": STEPS | {"plan"},
     "runtime": STEPS | {"plan", "runtime"},
+    "claims": {"plan"},
+    "rename_guess": {"plan", "steps"},
+    "compare": {"plan", "rename_guess", "errors"},
 }
 
 
