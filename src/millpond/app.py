@@ -84,7 +84,7 @@ class Application:
             "error" to refuse.
         processing_guarantee: For outputs to Kafka: "exactly-once" (each batch is one
             transaction) or "at-least-once". State is exactly once, always.
-        auto_create_topics: Whether topics that are missing on Kafka are made, or an error.
+        auto_create_topics: Whether topics that are missing are created, or an error.
         on_lost_records: What happens when Kafka deleted records before they were read: "stop"
             the run, or "skip" them.
         consumer_extra_config: Settings of librdkafka for reading.
@@ -181,7 +181,8 @@ class Application:
     def _make_broker(self) -> Broker:
         config = self.config
         if config.connection is None:
-            return EmbeddedBroker(Log(Path(config.topics_dir).absolute()), self.topics)
+            log = Log(Path(config.topics_dir).absolute())
+            return EmbeddedBroker(log, self.topics, creates=config.auto_create_topics)
         from millpond.connectors.kafka.broker import KafkaBroker
         from millpond.connectors.kafka.connection import Connection
 
@@ -465,7 +466,7 @@ class Application:
         """Return where the live run begins to read the topics for which there are files."""
         self.broker.connect()
         for name in files or {}:
-            self.broker.prepare(self.topics[name])
+            self.broker.prepare(self.topics[name], reads=True)
         return {n: self.broker.reader(self.topics[n]).initial(place) for n in files or {}}
 
     def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:

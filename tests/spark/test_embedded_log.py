@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import shlex
 
-from millpond.errors import DamagedTopicError
+import pytest
+from typer.testing import CliRunner
+
+from millpond.cli import command
+from millpond.errors import DamagedTopicError, TopicError
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +21,7 @@ def count(value, state):
 def write(app, numbers):
     for i in numbers:
         with app.get_producer() as producer:  # a segment each
-            producer.produce("clicks", {"i": i}, "ann")
+            producer.produce("clicks", b'{"i": %d}' % i, "ann")
 
 
 def test_a_run_goes_on_after_its_input_was_merged_damaged_and_restored(make_app, tmp_path):
@@ -30,10 +34,33 @@ def test_a_run_goes_on_after_its_input_was_merged_damaged_and_restored(make_app,
     files = sorted((tmp_path / "topics" / "clicks" / "0").glob("*.arrow"))
     assert len(files) < 70
     last = files[-1].read_bytes()
-    files[-1].write_bytes(last.replace(b'"i":139', b'"i":138').replace(b'"i": 139', b'"i": 138'))
+    files[-1].write_bytes(last.replace(b'"i": 139', b'"i": 138'))
 
     with pytest.raises(DamagedTopicError, match="partition 0.\nFix: restore the file"):
         app.run(drain=True)
     files[-1].write_bytes(last)
 
     assert app.run(drain=True) == [(i, i + 1) for i in range(70, 140)]
+
+
+def test_a_misspelt_input_topic_is_refused_or_warned_about(make_app, caplog):
+    caplog.set_level("INFO", logger="millpond")
+    careful = make_app(auto_create_topics=False)
+    careful.dataframe(careful.topic("clikcs")).apply(count, stateful=True)
+    write(make_app(), range(1))
+
+    with pytest.raises(TopicError, match="Did you mean 'clicks'(.|\n)*Fix: ") as caught:
+        careful.run(drain=True)
+    app = make_app("other")
+    app.dataframe(app.topic("clikcs"))
+    assert app.run(drain=True) == []
+
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        "input topic 'clikcs' did not exist and was created; nothing has been written to it. "
+        "Topics there are: clicks. Did you mean 'clicks'?"
+    ]
+    fix = shlex.split(str(caught.value).partition("Fix: ")[2])
+    assert CliRunner().invoke(command, fix[1:]).exit_code == 0
+    with careful.get_producer() as producer:
+        producer.produce("clikcs", {"i": 7}, "ann")
+    assert careful.run(drain=True) == [(7, 1)]

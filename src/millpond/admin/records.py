@@ -120,6 +120,6 @@ class Recall:
             return None
         if isinstance(source, Topic):
             app.broker.connect()
-            app.broker.prepare(source)
+            app.broker.prepare(source, reads=True)
             return app.broker.reader(source)
         return source.reader(self._opened.directory.spool(app.config.topics_dir))

@@ -53,9 +53,15 @@ class Producer:
     ...     producer.produce("clicks", key="ann", value=b"{}")
     """
 
-    def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topics: dict[str, Topic] | None = None,
+        create: Callable[[str, int], None] | None = None,
+    ) -> None:
         self._log = log
         self._topics = {} if topics is None else topics  # shared: topics made later are known
+        self._create = create or log.create
         self._held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         self._count = 0
         self._holding = threading.Lock()  # guards what is held back, never while a file is written
@@ -73,7 +79,8 @@ class Producer:
         """Write a record.
 
         Args:
-            topic: The topic or its name; it is created where it is missing.
+            topic: The topic or its name; it is created where it is missing, unless the application
+                has `auto_create_topics=False`.
             value: Bytes, or what the topic's value serializer takes.
             key: Bytes, text, or what the topic's key serializer takes.
             headers: (name, bytes) pairs or a dict.
@@ -91,7 +98,7 @@ class Producer:
             encode_headers(headers),
         )
         if not self._log.exists(name):
-            self._log.create(name, settings.config.num_partitions if settings else 1)
+            self._create(name, settings.config.num_partitions if settings else 1)
         count = self._log.partitions(name)
         check_partition(partition, count, name)
         with self._holding:
@@ -248,10 +255,17 @@ class Consumer:
 class LogWriter:
     """Appends the outputs of batches to topics; a batch that comes again changes nothing."""
 
-    def __init__(self, log: Log, writer: str, partitions: dict[str, int]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        writer: str,
+        partitions: dict[str, int],
+        create: Callable[[str, int], None] | None = None,
+    ) -> None:
         self._log = log
         self._writer = writer
         self._wanted = partitions
+        self._create = create or log.create
 
     def complete(self, batch_id: int) -> None:
         """Each topic has its part of the batch already, once."""
@@ -261,7 +275,7 @@ class LogWriter:
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
         if not self._log.exists(topic):
-            self._log.create(topic, self._wanted.get(topic, 1))
+            self._create(topic, self._wanted.get(topic, 1))
         count = self._log.partitions(topic)
         columns = [batch.column(i) for i in range(3)]
         has_headers = "headers" in batch.schema.names

@@ -2,31 +2,74 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 from millpond.connectors.clients import Consumer, LogWriter, Producer
 from millpond.connectors.log import Log
 from millpond.connectors.sources import LogReader
 from millpond.connectors.topic import Topic
+from millpond.errors import TopicError
 
 __all__ = ["EmbeddedBroker"]
+
+logger = logging.getLogger("millpond")
+
+# Names of topics that a message lists.
+_SHOWN = 10
 
 
 class EmbeddedBroker:
     """The topics of an application, in a folder."""
 
-    def __init__(self, log: Log, topics: dict[str, Topic]) -> None:
+    def __init__(self, log: Log, topics: dict[str, Topic], *, creates: bool = True) -> None:
         self._log = log
         self._topics = topics
+        self._creates = creates
 
     def connect(self) -> None:
         """There is nobody to connect to."""
 
-    def prepare(self, topic: Topic, known_as: str | None = None) -> str:
-        """Make a topic where it is missing; its offsets tell whether it is the old one."""
-        self._log.create(topic.name, topic.config.num_partitions)
+    def prepare(self, topic: Topic, known_as: str | None = None, *, reads: bool = False) -> str:
+        """Make a topic where it is missing; its offsets tell whether it is the old one.
+
+        Args:
+            topic: The topic.
+            known_as: The id under which state knows it.
+            reads: Whether it is made only because it is read; until something is written to it,
+                its name may be a mistake.
+        """
+        self._create(topic.name, topic.config.num_partitions, is_input=reads)
+        if reads and self._log.is_unconfirmed(topic.name):
+            logger.warning(
+                "input topic %r did not exist and was created; nothing has been written to it. %s",
+                *(topic.name, self._others(topic.name)),
+            )
         return ""
+
+    def _create(self, name: str, partitions: int, *, is_input: bool = False) -> None:
+        if not self._creates and not self._log.exists(name):
+            option = "" if partitions == 1 else f" --partitions {partitions}"
+            folder = shlex.quote(str(self._log.path))
+            msg = (
+                f"topic {name!r} does not exist in {self._log.path} and auto_create_topics is off. "
+                f"{self._others(name)}\n"
+                f"Fix: millpond topics create {name}{option} --topics-dir {folder}"
+            )
+            raise TopicError(msg)
+        self._log.create(name, partitions, is_input=is_input)
+
+    def _others(self, name: str) -> str:
+        """Return which topics there are, and which of them may be meant."""
+        others = [other for other in self._log.topics() if other != name]
+        if not others:
+            return "There are no other topics."
+        shown = ", ".join(others[:_SHOWN]) + ", ..." * (len(others) > _SHOWN)
+        close = get_close_matches(name, others, n=1)
+        return f"Topics there are: {shown}." + f" Did you mean {close[0]!r}?" * bool(close)
 
     def reader(self, topic: Topic) -> LogReader:
         """Return the reader of a topic that was prepared."""
@@ -37,10 +80,10 @@ class EmbeddedBroker:
     ) -> LogWriter:
         """Return what writes the outputs of batches."""
         wanted = {name: topic.config.num_partitions for name, topic in self._topics.items()}
-        return LogWriter(self._log, stream, wanted)
+        return LogWriter(self._log, stream, wanted, self._create)
 
     def producer(self) -> Producer:
-        return Producer(self._log, self._topics)
+        return Producer(self._log, self._topics, self._create)
 
     def consumer(self) -> Consumer:
         return Consumer(self._log, self._topics)

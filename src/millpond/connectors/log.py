@@ -46,6 +46,9 @@ _TICK = 1.0
 # How often a folder is listed where files are missing: they may be merged in that moment.
 _LOOKS = 5
 
+# What topic.json has of a topic that was created only because it is read.
+_INPUT = "created_as_input"
+
 # Versions of topic.json; from 2 on, segments have their end in their names.
 _FORMAT, _READABLE = 2, (1, 2)
 
@@ -251,16 +254,32 @@ class Log:
         """Tell whether the topic has been created."""
         return (self.path / topic / "topic.json").exists()
 
-    def create(self, topic: str, partitions: int) -> None:
-        """Create a topic; one that is there already keeps its partitions."""
-        folder = self.path / topic
+    def create(self, topic: str, partitions: int, *, is_input: bool = False) -> None:
+        """Create a topic; one that is there already keeps its partitions.
+
+        Args:
+            topic: Its name.
+            partitions: How many it gets.
+            is_input: Whether it is created only because it is read. Somebody who creates it for
+                another reason confirms its name.
+        """
+        folder, file = self.path / topic, self.path / topic / "topic.json"
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
-            if self.exists(topic):
+            if file.exists():
+                if not is_input and (content := _read_topic(file)).pop(_INPUT, None):
+                    durable_write(file, content)
                 return
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
-            durable_write(folder / "topic.json", {"format": _FORMAT, "partitions": partitions})
+            content = {"format": _FORMAT, "partitions": partitions}
+            durable_write(file, {**content, **({_INPUT: True} if is_input else {})})
+
+    def is_unconfirmed(self, topic: str) -> bool:
+        """Tell whether a topic was created only because it is read, and is empty."""
+        content = _read_topic(self.path / topic / "topic.json")
+        partitions = range(int(content["partitions"]))
+        return _INPUT in content and not any(self.end(topic, number) for number in partitions)
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic."""
@@ -273,7 +292,7 @@ class Log:
                     f'Fix: create it with app.topic("{topic}"), or check topics_dir.'
                 )
                 raise TopicError(msg)
-            self._counts[topic] = _partitions_in(file)
+            self._counts[topic] = int(_read_topic(file)["partitions"])
         return self._counts[topic]
 
     def start(self, topic: str, partition: int) -> int:
@@ -327,10 +346,10 @@ class Log:
         return found
 
 
-def _partitions_in(file: Path) -> int:
+def _read_topic(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text())
-        version, partitions = content["format"], int(content["partitions"])
+        content: dict[str, Any] = json.loads(file.read_text())
+        version, _ = content["format"], int(content["partitions"])
     except (ValueError, KeyError, TypeError) as error:
         msg = f"{file} is damaged: {error}. It has the number of partitions of the topic."
         fix = f'write {{"format": {_FORMAT}, "partitions": N}} to it: there is a folder for each'
@@ -338,7 +357,7 @@ def _partitions_in(file: Path) -> int:
     if version not in _READABLE:
         msg = f"{file} has format {shown(version)}, which this version of Millpond does not know."
         raise TopicError(msg + "\nFix: run the version of Millpond that made the topic.")
-    return partitions
+    return content
 
 
 def durable_write(path: Path, content: Any) -> None:

@@ -50,7 +50,7 @@ class Broker(Protocol):
     def connect(self) -> None:
         """Make sure that it answers, before anything else is done."""
 
-    def prepare(self, topic: Topic, known_as: str | None = None) -> str:
+    def prepare(self, topic: Topic, known_as: str | None = None, *, reads: bool = False) -> str:
         """Make or check a topic; return the id that tells it from another of its name."""
 
     def reader(self, topic: Topic) -> SourceReader:

@@ -299,7 +299,11 @@ class SparkRun:
 
     def _topic_reader(self, topic: Topic) -> Any:
         broker, known = self._program.broker, self._manifest.topic_ids
-        known[topic.name] = broker.prepare(topic, known.get(topic.name))
+        steps = self._program.graph.steps
+        written = {s.topic.name for s in steps if isinstance(s, Write) and s.topic is not None}
+        known[topic.name] = broker.prepare(
+            topic, known.get(topic.name), reads=topic.name not in written
+        )
         if self._backfill is not None and topic.name in self._backfill.files:
             spool = self._directory.spool(self._program.config.topics_dir)
             files = self._backfill.files[topic.name].reader(spool)

@@ -48,12 +48,13 @@ class KafkaBroker:
         self._found.clear()
         self._connection.check()
 
-    def prepare(self, topic: Topic, known_as: str | None = None) -> str:
+    def prepare(self, topic: Topic, known_as: str | None = None, *, reads: bool = False) -> str:
         """Make or check a topic; return its id.
 
         Args:
             topic: The topic.
             known_as: The id under which state knows it.
+            reads: Whether it is only read.
         """
         found = self._find(topic)
         if known_as and found.id != known_as:
