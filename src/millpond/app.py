@@ -419,7 +419,8 @@ class Application:
                 Default: where it ends.
             live_from: Where the next run begins to read a topic for which there are files:
                 "earliest" or "latest".
-            outputs: Whether what comes out is written; otherwise only state is made.
+            outputs: Whether what comes out is written; otherwise only state is made. Records that
+                fail are written to the dead letters in any case.
         """
         guard.stop_at(self, "backfill()")
         from millpond.spark.run import Backfill, Limits
@@ -456,6 +457,11 @@ class Application:
         backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
         limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False)
         self._run(limits, backfill)
+        if backfill.dead:
+            logger.warning(
+                "%s record(s) of the backfill failed and were written to topic %r",
+                *(f"{backfill.dead:,}", f"{self.config.consumer_group}.dead-letters"),
+            )
         from millpond.admin.change import end_backfill
         from millpond.admin.opened import Opened
 

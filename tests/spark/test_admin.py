@@ -306,6 +306,35 @@ def test_a_backfill_makes_the_state_with_which_the_live_run_goes_on(make_app):
         app.backfill()
 
 
+@pytest.mark.parametrize("with_outputs", [False, True])
+def test_records_that_fail_in_a_backfill_are_written_to_the_dead_letters(
+    make_app, caplog, with_outputs
+):
+    caplog.set_level("INFO", logger="millpond")
+    app = make_app(on_error="dead-letter", max_records_per_batch=3)
+    sdf = app.dataframe(app.topic("in")).apply(lambda value: 10 // value["n"])
+    sdf.to_topic(app.topic("out"))
+    with app.get_producer() as producer:
+        for n in (1, 0, 5, 2, 0, 10):
+            producer.produce("in", {"n": n})
+
+    assert app.backfill(outputs=with_outputs) == 6
+
+    written = 4 if with_outputs else 0
+    consumer = app.get_consumer()
+    assert len(list(consumer.read("out"))) == written
+    assert [r.value for r in consumer.read("test.dead-letters")] == [b'{"n":0}', b'{"n":0}']
+    assert (
+        "2 record(s) of the backfill failed and were written to topic 'test.dead-letters'"
+        in caplog.messages
+    )
+    with app.get_producer() as producer:
+        producer.produce("in", {"n": 0})
+        producer.produce("in", {"n": 1})
+    assert app.run(drain=True) == [10]
+    assert len(list(app.get_consumer().read("test.dead-letters"))) == 3
+
+
 def test_files_stand_for_what_a_topic_has_forgotten(make_app, tmp_path):
     app = payments(make_app)
     folder = tmp_path / "archive"

@@ -68,6 +68,18 @@ class Delivery:
                 self._hand_over(output, batch, partial(delivery_id, self._stream, batch_id, reads))
         self._collect(ends)
 
+    def deliver_dead_letters(self, gathered: Gathered, batch_id: int) -> None:
+        """Write the dead letters of a batch, and nothing else."""
+        self._write_topics(self._dead_of(gathered), batch_id)
+
+    def count_dead_letters(self, gathered: Gathered) -> int:
+        """Return how many dead letters a batch has."""
+        return sum(batch.num_rows for batch in self._dead_of(gathered).values())
+
+    def _dead_of(self, gathered: Gathered) -> dict[int, pa.RecordBatch]:
+        outputs = self._plan.outputs
+        return {n: b for n, b in gathered.outputs.items() if outputs[n].kind == "dead-letter"}
+
     def _collect(self, ends: list[pa.RecordBatch]) -> None:
         """Keep what reached the end of a frame: record by record, whatever branch it came by."""
         if ends:

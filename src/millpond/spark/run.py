@@ -39,7 +39,7 @@ from millpond.progress import Meter
 from millpond.runtime.batch import Row
 from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
-from millpond.runtime.gather import BatchReport, gather, log_late
+from millpond.runtime.gather import BatchReport, Gathered, gather, log_late
 from millpond.runtime.history import HistoryReader
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
@@ -113,6 +113,8 @@ class Backfill:
     """What the manifest says of it until it has ended."""
     read: int = 0
     """Records that were read."""
+    dead: int = 0
+    """Records that failed and were written to the dead letters."""
 
 
 class SparkRun:
@@ -383,10 +385,9 @@ class SparkRun:
         self._crash_where_marked(gathered.report.read)
         number = self._number(batch_id)
         self._note_plan(number)
-        is_quiet = self._backfill is not None and not self._backfill.outputs
-        if number > self._delivered and not is_quiet:
+        if number > self._delivered:
             self._hold.check()
-            self._delivery.deliver(gathered, number, self._batch.reads)
+            self._deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
         self._outputs += gathered.report.outputs
@@ -399,6 +400,15 @@ class SparkRun:
         if self._backfill is not None:
             self._backfill.read += gathered.report.read
         self._meter.batch(gathered.report)
+
+    def _deliver(self, gathered: Gathered, number: int) -> None:
+        """Deliver a batch; of a backfill that makes state only, what must not be lost."""
+        if self._backfill is not None:
+            self._backfill.dead += self._delivery.count_dead_letters(gathered)
+            if not self._backfill.outputs:
+                self._delivery.deliver_dead_letters(gathered, number)
+                return
+        self._delivery.deliver(gathered, number, self._batch.reads)
 
     def _planned(self, batch_id: int) -> Batch:
         batch = self._directory.checkpoint(self._manifest).batch(batch_id)
