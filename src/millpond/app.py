@@ -5,14 +5,17 @@ Takes settings and the user's frames; gives a running query and what comes out o
 
 from __future__ import annotations
 
+import inspect
 import logging
+import math
 import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from millpond import guard
 from millpond.callsite import here
@@ -29,6 +32,7 @@ from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
 from millpond.files import Files
 from millpond.frame import StreamingDataFrame, clocking
+from millpond.hints import missing, public
 from millpond.options import (
     ErrorCallback,
     ErrorPolicy,
@@ -42,6 +46,7 @@ from millpond.options import (
 )
 from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
+from millpond.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
 from millpond.runtime.gather import BatchReport
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
@@ -67,6 +72,13 @@ _KINDS: dict[type, Any] = {
     RateSource: "rate",
     FileSource: "files",
     SparkSource: "spark",
+}
+
+
+_HINTS = {
+    "add_source": "app.dataframe(source=...) reads a list, files, a rate or a Spark DataFrame.",
+    "is_quix_app": "there is no Quix Cloud here.",
+    "dataframes": "app.explain() shows what was built.",
 }
 
 
@@ -110,14 +122,18 @@ class Application:
         spark: A SparkSession to use instead of starting Spark. Its settings stay as they are.
         spark_config: Settings of Spark for this application.
         loglevel: Level of the logger `millpond`; None leaves logging alone.
+        broker_availability_timeout: How many seconds a running application waits when the broker
+            is away, 0 for ever; the same as `ConnectionConfig(patience=...)`. Default: 600.
+        **quix: Keywords of Quix Streams that have no meaning here. They are accepted and ignored,
+            and one warning names them.
     """
 
     def __init__(
         self,
         broker_address: str | ConnectionConfig | None = None,
         *,
-        consumer_group: str = "default",
-        state_dir: str | Path = "state",
+        consumer_group: str | None = "default",
+        state_dir: str | Path | None = "state",
         topics_dir: str | Path = "topics",
         auto_offset_reset: OffsetReset = "latest",
         processing_guarantee: ProcessingGuarantee = "exactly-once",
@@ -137,16 +153,20 @@ class Application:
         spark: Any = None,
         spark_config: dict[str, str] | None = None,
         loglevel: str | int | None = "INFO",
+        broker_availability_timeout: float | None = None,
+        **quix: Unpack[ApplicationKeywords],
     ) -> None:
+        own = inspect.signature(Application).parameters
+        check_keywords("Application()", quix, APPLICATION, own)
         self.config = Config(
-            connection=None if broker_address is None else ConnectionConfig.of(broker_address),
+            connection=_connection(broker_address, broker_availability_timeout),
             processing_guarantee=processing_guarantee,
             auto_create_topics=auto_create_topics,
             on_lost_records=on_lost_records,
             consumer_extra_config=dict(consumer_extra_config or {}),
             producer_extra_config=dict(producer_extra_config or {}),
-            consumer_group=consumer_group,
-            state_dir=str(state_dir),
+            consumer_group="default" if consumer_group is None else consumer_group,
+            state_dir="state" if state_dir is None else str(state_dir),
             topics_dir=str(topics_dir),
             auto_offset_reset=auto_offset_reset,
             commit_interval=commit_interval,
@@ -177,6 +197,7 @@ class Application:
         """Whether what is run, or will be, is to run for long; decides how Java is started."""
         if loglevel is not None:
             _set_up_logging(loglevel)
+        warn_ignored("Application()", quix, APPLICATION)
 
     def _make_broker(self) -> Broker:
         config = self.config
@@ -203,6 +224,11 @@ class Application:
             "driver.\nFix: pass it what it needs: the topic, a number, a name."
         )
         raise MillpondError(msg)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("an application", name, public(Application), _HINTS)
 
     # --- topics and frames ------------------------------------------------------------------
 
@@ -358,9 +384,10 @@ class Application:
         dataframe: StreamingDataFrame | None = None,
         timeout: float = 0.0,
         count: int = 0,
-        drain: bool = False,
         collect: bool = True,
         metadata: bool = False,
+        *,
+        drain: bool = False,
     ) -> list[Any]:
         """Run, and return what came out where the run has an end.
 
@@ -372,11 +399,11 @@ class Application:
             timeout: Stop after so many seconds without a new record.
             count: Stop when so many records have come out. There may be more where a record
                 gives several, where most of them are filtered out, or where files are read.
-            drain: Process what is there, then stop.
             collect: Return the values that came out (with timeout, count or drain, or where
                 all sources are finite lists).
             metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
                 `_partition` and `_offset`.
+            drain: Process what is there, then stop.
         """
         guard.stop_at(self, "run()")
         from millpond.spark.run import Limits
@@ -554,8 +581,12 @@ class Application:
         """What the latest 1,000 batches of this process did, the last one at the end."""
         return list(self._reports)
 
-    def stop(self) -> None:
-        """Stop the run behind the current batch. Can be called from any thread."""
+    def stop(self, fail: bool = False) -> None:
+        """Stop the run after the current batch. Can be called from any thread.
+
+        Args:
+            fail: Not needed; for programs of Quix Streams. A run that fails raises.
+        """
         if self._running is not None:
             self._running.stop()
 
@@ -615,15 +646,43 @@ class Application:
 
     # --- topics from Python -----------------------------------------------------------------
 
-    def get_producer(self) -> TopicProducer:
-        """Return a producer: a context manager with `produce` and `flush`."""
+    def get_producer(self, transactional: bool = False) -> TopicProducer:
+        """Return a producer: a context manager with `produce` and `flush`.
+
+        Args:
+            transactional: Must be False; what a frame writes is a transaction with its batch.
+        """
+        if transactional:
+            msg = f"a producer for Python programs has no transactions ({here()})."
+            fix = "what must be written once is written by a frame: sdf.to_topic(topic)"
+            raise ConfigError(f"{msg}\nFix: leave transactional out; {fix}.")
         if guard.is_left_out("get_producer()"):
             return guard.NoProducer()
         return self.broker.producer()
 
-    def get_consumer(self) -> TopicConsumer:
-        """Return a consumer: a context manager with `subscribe`, `poll` and `read`."""
+    def get_consumer(self, auto_commit_enable: bool | None = None) -> TopicConsumer:
+        """Return a consumer: a context manager with `subscribe`, `poll`, `seek` and `read`.
+
+        Args:
+            auto_commit_enable: Ignored, with a warning: this consumer joins no group.
+        """
+        if auto_commit_enable is not None:
+            given = {"auto_commit_enable": "this consumer joins no group and commits no offsets"}
+            warn_ignored("get_consumer()", given, given)
         return self.broker.consumer()
+
+
+def _connection(
+    given: str | ConnectionConfig | None, patience: float | None
+) -> ConnectionConfig | None:
+    """Return how to connect to Kafka; None: topics are those of the embedded log."""
+    if patience is not None and (not isinstance(patience, int | float) or not patience >= 0):
+        msg = f"broker_availability_timeout is seconds, 0 or more; got {shown(patience)}."
+        raise ConfigError(msg + "\nFix: broker_availability_timeout=120.")
+    if given is None:
+        return None
+    connection = ConnectionConfig.of(given)
+    return connection if patience is None else replace(connection, patience=patience or math.inf)
 
 
 def clocking_of(settings: Any) -> Clocking:

@@ -39,8 +39,13 @@ class NoProducer:
     def produce(self, *_: Any, **__: Any) -> None:
         """Write nothing."""
 
-    def flush(self, timeout: float | None = None) -> None:
+    def poll(self, timeout: float = 0.0) -> int:
+        """Wait for nothing."""
+        return 0
+
+    def flush(self, timeout: float | None = None) -> int:
         """Write nothing."""
+        return 0
 
     def __enter__(self) -> NoProducer:
         return self

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
 from millpond.errors import MillpondError
+from millpond.hints import missing
 
 __all__ = ["Headers", "MessageContext", "Origin", "Record", "current_origin", "message_context"]
 
@@ -32,6 +33,19 @@ class Record(NamedTuple):
     topic: str = ""
     partition: int = 0
     offset: int = -1
+
+    if not TYPE_CHECKING:  # type: ignore[misc]
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a record", name, self._fields, _HINTS)
+
+
+_HINTS = {
+    "error": "poll() raises what goes wrong; a record is (key, value, timestamp, headers, ...), "
+    "attributes and not methods: record.value.",
+    "timestamp_ms": "record.timestamp.",
+    "latency": "record.timestamp is when it was written.",
+}
 
 
 @dataclass(frozen=True, slots=True)

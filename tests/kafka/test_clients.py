@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import TopicPartition
 from kit import new_name, new_topic
 
 import millpond as mp
@@ -98,6 +99,27 @@ def test_a_consumer_may_begin_at_the_end(app):
         producer.flush()
 
         assert consumer.poll(10).value == 2
+
+
+def test_each_delivery_is_reported_and_a_consumer_goes_on_where_it_is_sent(app):
+    topic = app.topic(new_name(), config=mp.TopicConfig(num_partitions=2))
+    found = []
+    with app.get_producer() as producer, app.get_consumer() as consumer:
+        for number in range(3):
+            report = lambda *given: found.append(given)  # noqa: E731
+            producer.produce(topic, number, "k", partition=0, on_delivery=report)
+        producer.produce(topic, 9, "k", partition=1)
+        assert producer.flush() == 0
+        consumer.subscribe([topic])
+        first = {(r.partition, r.value) for r in (consumer.poll(10) for _ in range(4))}
+        consumer.seek(TopicPartition(topic.name, 0, 1))
+        then = [consumer.poll(10).value, consumer.poll(10).value, consumer.poll(0.1)]
+
+    assert [(error, r.topic, r.partition, r.value) for error, r in found] == [
+        (None, topic.name, 0, value) for value in (b"0", b"1", b"2")
+    ]
+    assert first == {(0, 0), (0, 1), (0, 2), (1, 9)}
+    assert then == [1, 2, None]
 
 
 def test_a_key_goes_to_one_partition_and_a_partition_may_be_chosen(app):

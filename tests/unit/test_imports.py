@@ -44,7 +44,7 @@ def test_only_the_spark_part_imports_pyspark(path):
 
 
 STATE = {"errors", "duration", "record", "state"}
-CONNECTORS = STATE | {"connectors", "callsite", "windows"}
+CONNECTORS = STATE | {"connectors", "callsite", "windows", "hints", "quix"}
 STEPS = CONNECTORS | {"steps", "adapted", "aggregations", "column"}
 ALLOWED = {
     "windows": {"duration"},
@@ -71,11 +71,21 @@ def test_a_part_imports_only_what_lies_below_it(part):
         assert parts <= ALLOWED[part], f"{name_of(path)} imports {parts - ALLOWED[part]}"
 
 
-@pytest.mark.parametrize("name", ["errors", "record", "callsite", "column"])
-def test_the_smallest_modules_import_nothing_but_errors(name):
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("errors", set()),
+        ("callsite", set()),
+        ("record", {"errors", "hints"}),
+        ("hints", {"callsite"}),
+        ("quix", {"callsite"}),
+        ("column", {"errors", "hints"}),
+    ],
+)
+def test_the_smallest_modules_import_next_to_nothing(name, below):
     parts = {part_of(found) for found in imported(ROOT / f"{name}.py")} - {None}
 
-    assert parts <= {"errors"}
+    assert parts <= below
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Unpack
 from zlib import crc32
 
 import pyarrow as pa
 
+from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
 from millpond.errors import ConfigError, SerializationError, TopicError, shown
+from millpond.quix import (
+    PRODUCE,
+    PRODUCE_OWN,
+    SUBSCRIBE,
+    SUBSCRIBE_OWN,
+    ProduceKeywords,
+    SubscribeKeywords,
+    check_keywords,
+    warn_ignored,
+)
 from millpond.record import Record
 
 __all__ = [
@@ -42,7 +54,10 @@ def choose_partition(key: bytes | None, instead: int, partitions: int) -> int:
     return (crc32(key) if key is not None else instead) % partitions
 
 
-class Producer:
+OnDelivery = Callable[[Any, Record], Any]
+
+
+class Producer(ProducerHints):
     """Writes records to topics. Use it in a `with` block: leaving it writes what is held back.
 
     Threads may share a producer: each record is written once, and the records of one thread keep
@@ -64,6 +79,8 @@ class Producer:
         self._create = create or log.create
         self._held: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
         self._count = 0
+        self._awaited: list[tuple[OnDelivery, Record]] = []
+        self._ignored: set[str] = set()
         self._holding = threading.Lock()  # guards what is held back, never while a file is written
         self._writing = threading.Lock()  # one flush at a time: segments keep the order of records
 
@@ -75,6 +92,9 @@ class Producer:
         headers: Any = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        *,
+        on_delivery: OnDelivery | None = None,
+        **quix: Unpack[ProduceKeywords],
     ) -> None:
         """Write a record.
 
@@ -86,7 +106,12 @@ class Producer:
             headers: (name, bytes) pairs or a dict.
             partition: Default: chosen by the key.
             timestamp: Milliseconds since 1970. Default: now.
+            on_delivery: A function of (error, record), called by `flush` or `poll` when the record
+                is written; the error is None.
+            **quix: `poll_timeout` and `buffer_error_max_tries` of Quix Streams: ignored.
         """
+        if quix:
+            ignore_once("produce()", quix, PRODUCE, PRODUCE_OWN, self._ignored)
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_name(name, "topic")
@@ -104,24 +129,46 @@ class Producer:
         with self._holding:
             place = choose_partition(row[0], self._count, count) if partition is None else partition
             self._held.setdefault((name, place), []).append(row)
+            if on_delivery is not None:
+                self._awaited.append((on_delivery, Record(*row[:3], headers, name, place)))
             self._count += 1
             is_full = self._count % _BUFFER == 0
         if is_full:
             self.flush()
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Write what is held back, by whichever thread it was produced."""
+    def poll(self, timeout: float = 0.0) -> int:
+        """Write what is held back if `on_delivery` is to be called; return for how many records."""
+        count = len(self._awaited)
+        if count:
+            self.flush()
+        return count
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Write what is held back, by whichever thread it was produced; return what is left: 0."""
         with self._writing:
-            for topic, partition in list(self._held):
+            with self._holding:
+                awaited, self._awaited = self._awaited, []
+            try:
+                for topic, partition in list(self._held):
+                    self._write(topic, partition)
+            except BaseException:
                 with self._holding:
-                    rows = self._held.pop((topic, partition))
-                try:
-                    self._log.append(topic, partition, _table(rows))
-                except BaseException:
-                    with self._holding:  # the next flush writes them, before what came since
-                        newer = self._held.get((topic, partition), [])
-                        self._held[topic, partition] = rows + newer
-                    raise
+                    self._awaited = awaited + self._awaited
+                raise
+        for on_delivery, record in awaited:  # without a lock: it may produce
+            on_delivery(None, record)
+        return 0
+
+    def _write(self, topic: str, partition: int) -> None:
+        with self._holding:
+            rows = self._held.pop((topic, partition))
+        try:
+            self._log.append(topic, partition, _table(rows))
+        except BaseException:
+            with self._holding:  # the next flush writes them, before what came since
+                newer = self._held.get((topic, partition), [])
+                self._held[topic, partition] = rows + newer
+            raise
 
     def __enter__(self) -> Producer:
         return self
@@ -134,6 +181,13 @@ def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
     columns = zip(zip(*rows, strict=True), SEGMENT, strict=True)
     arrays = [pa.array(column, field.type) for column, field in columns]
     return pa.Table.from_arrays(arrays, schema=SEGMENT)
+
+
+def check_from_end(given: object) -> None:
+    """Refuse what Quix Streams takes in the second place of `subscribe`."""
+    if type(given) is not bool:
+        msg = f"subscribe(from_end=...) is True or False, got {shown(given)}."
+        raise ConfigError(msg + "\nFix: pass on_assign= by name; it is not called here.")
 
 
 def check_timestamp(timestamp: object) -> None:
@@ -187,7 +241,20 @@ def _encoded(text: str, what: str) -> bytes:
         raise SerializationError(msg + f"\nFix: give the {what} as bytes.") from error
 
 
-class Consumer:
+def ignore_once(
+    call: str,
+    given: Mapping[str, object],
+    known: Mapping[str, str],
+    own: tuple[str, ...],
+    ignored: set[str],
+) -> None:
+    """Warn of the keywords that were not ignored before; refuse those that nobody knows."""
+    check_keywords(call, given, known, own)
+    warn_ignored(call, [name for name in given if name not in ignored], known)
+    ignored.update(given)
+
+
+class Consumer(ConsumerHints):
     """Reads records of topics, from the beginning or from where it was told to start."""
 
     def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
@@ -195,18 +262,43 @@ class Consumer:
         self._topics = {} if topics is None else topics  # shared: topics made later are known
         self._positions: dict[tuple[str, int], int] = {}
         self._ready: list[Record] = []
+        self._ignored: set[str] = set()
 
-    def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
-        """Choose the topics that `poll` reads."""
+    def subscribe(
+        self,
+        topics: list[str | Topic],
+        from_end: bool = False,
+        **quix: Unpack[SubscribeKeywords],
+    ) -> None:
+        """Choose the topics that `poll` reads.
+
+        Args:
+            topics: Topics, or their names.
+            from_end: Whether to begin with what comes from now on.
+            **quix: `on_assign`, `on_revoke` and `on_lost` of Quix Streams: ignored.
+        """
+        check_from_end(from_end)
+        ignore_once("subscribe()", quix, SUBSCRIBE, SUBSCRIBE_OWN, self._ignored)
         place = self._log.end if from_end else self._log.start
         for topic in topics:
             name = topic.name if isinstance(topic, Topic) else topic
             for partition in range(self._log.partitions(name)):
                 self._positions[name, partition] = place(name, partition)
 
-    def poll(self, timeout: float = 0.0) -> Record | None:
-        """Return the next record, or None if none comes within `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+    def unsubscribe(self) -> None:
+        """Read no topic any more."""
+        self._positions.clear()
+        self._ready.clear()
+
+    def seek(self, partition: Any) -> None:
+        """Go on at another place: `partition` has `topic`, `partition` and `offset`."""
+        topic, number, offset = partition.topic, partition.partition, partition.offset
+        self._positions[topic, number] = max(offset, self._log.start(topic, number))
+        self._ready = [r for r in self._ready if (r.topic, r.partition) != (topic, number)]
+
+    def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds; None: wait."""
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         while True:
             if self._ready:
                 return self._ready.pop(0)

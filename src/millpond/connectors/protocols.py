@@ -86,11 +86,15 @@ class TopicProducer(Protocol):
         headers: Headers | Mapping[str, Any] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        on_delivery: Callable[[Any, Record], Any] | None = None,
     ) -> None:
         """Write a record, now or with the next `flush`."""
 
-    def flush(self, timeout: float | None = None) -> Any:
-        """Write what is held back."""
+    def poll(self, timeout: float = 0.0) -> int:
+        """Write records that have an `on_delivery`; return for how many it was called."""
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Write what is held back; return how many records are left, which is 0."""
 
     def __enter__(self) -> Self: ...
 
@@ -103,8 +107,11 @@ class TopicConsumer(Protocol):
     def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
         """Choose the topics that `poll` reads."""
 
-    def poll(self, timeout: float = 0.0) -> Record | None:
-        """Return the next record, or None if none comes within `timeout` seconds."""
+    def seek(self, partition: Any) -> None:
+        """Go on at another place: `partition` has `topic`, `partition` and `offset`."""
+
+    def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds; None: wait."""
 
     def read(self, topic: str | Topic) -> Iterator[Record]:
         """Yield every record that a topic holds now."""

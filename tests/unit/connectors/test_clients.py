@@ -1,14 +1,16 @@
 import inspect
+import logging
 import sys
 import threading
 from itertools import groupby
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
 from millpond import Application
 from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_partition
-from millpond.connectors.kafka.clients import KafkaProducer
+from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.log import Log
 from millpond.connectors.topic import TopicConfig, make_topic
 from millpond.errors import ConfigError, SerializationError, TopicError
@@ -253,6 +255,94 @@ def test_a_consumer_polls_from_where_it_subscribed(log):
         None,
     ]
     assert [from_end.poll().value, from_end.poll()] == [b"new", None]
+
+
+class Place(NamedTuple):
+    """As `confluent_kafka.TopicPartition`."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def test_a_consumer_goes_on_where_it_is_sent(log):
+    with Producer(log) as producer:
+        for number in range(4):
+            producer.produce("clicks", str(number).encode())
+    consumer = Consumer(log)
+    consumer.subscribe(["clicks"])
+    first = consumer.poll()
+
+    consumer.seek(Place("clicks", 0, 2))
+    then = [consumer.poll(), consumer.poll(), consumer.poll()]
+    consumer.seek(Place("clicks", 0, 0))
+    again = consumer.poll(None)
+    consumer.unsubscribe()
+
+    assert (first.value, [r and r.value for r in then]) == (b"0", [b"2", b"3", None])
+    assert again.value == b"0"
+    assert consumer.poll() is None
+
+
+def test_a_consumer_takes_what_quix_calls_on_a_change_of_partitions_and_warns_once(log, caplog):
+    log.create("clicks", 1)
+    consumer = Consumer(log)
+
+    with caplog.at_level(logging.WARNING, logger="millpond"):
+        consumer.subscribe(["clicks"], on_assign=print, on_lost=print)
+        consumer.subscribe(["clicks"], on_assign=print)
+
+    assert len(caplog.records) == 1
+    assert "on_assign, on_lost (this consumer joins no group" in caplog.text
+    with pytest.raises(TypeError, match="Fix: did you mean 'on_assign'"):
+        consumer.subscribe(["clicks"], on_asign=print)
+    with pytest.raises(ConfigError, match=r"from_end=(.|\n)*Fix: pass on_assign= by name"):
+        consumer.subscribe(["clicks"], print)
+
+
+def test_a_producer_reports_each_delivery_when_the_record_is_written(log):
+    found = []
+    producer = Producer(log)
+    producer.produce("clicks", b"1", b"k", on_delivery=lambda *given: found.append(given))
+    producer.produce("clicks", b"2")
+    before = list(found)
+
+    assert (producer.poll(0), producer.poll(0), producer.flush()) == (1, 0, 0)
+    assert before == []
+    ((error, record),) = found
+    assert (error, record.topic, record.key, record.value) == (None, "clicks", b"k", b"1")
+    assert len([*Consumer(log).read("clicks")]) == 2
+
+
+def test_a_producer_ignores_how_long_quix_waits_and_warns_once(log, caplog):
+    with caplog.at_level(logging.WARNING, logger="millpond"), Producer(log) as producer:
+        for _ in range(3):
+            producer.produce("clicks", b"", poll_timeout=5.0, buffer_error_max_tries=3)
+
+        with pytest.raises(TypeError, match="Fix: did you mean 'poll_timeout'"):
+            producer.produce("clicks", b"", pol_timeout=5.0)
+        with pytest.raises(TypeError, match="Fix: did you mean 'timestamp'"):
+            producer.produce("clicks", b"", timestmp=5)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("kind", [Consumer, KafkaConsumer])
+@pytest.mark.parametrize("name", ["commit", "store_offsets", "committed", "assign", "consume"])
+def test_a_consumer_says_what_to_do_instead_of_what_it_does_not_have(kind, name):
+    consumer = kind.__new__(kind)
+
+    with pytest.raises(AttributeError, match=rf"a consumer has no '{name}'(.|\n)*Fix: "):
+        getattr(consumer, name)
+
+
+@pytest.mark.parametrize("kind", [Producer, KafkaProducer])
+def test_a_producer_says_what_to_do_instead_of_what_it_does_not_have(kind):
+    producer = kind.__new__(kind)
+
+    with pytest.raises(AttributeError, match=r"no 'begin_transaction'(.|\n)*Fix: .*to_topic"):
+        _ = producer.begin_transaction
+    with pytest.raises(AttributeError, match=r"no 'producee'(.|\n)*Fix: did you mean 'produce'"):
+        _ = producer.producee
 
 
 def test_a_closed_consumer_gives_nothing(log):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Unpack
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from millpond.connectors.clients import as_bytes, check_partition, check_timestamp
+from millpond.connectors.asked import ConsumerHints, ProducerHints
+from millpond.connectors.clients import (
+    OnDelivery,
+    as_bytes,
+    check_from_end,
+    check_partition,
+    check_timestamp,
+    ignore_once,
+)
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
@@ -16,7 +25,15 @@ from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.kafka.topics import describe, ensure, offsets_of
 from millpond.connectors.topic import Topic, make_topic
 from millpond.errors import TopicError
-from millpond.record import Record
+from millpond.quix import (
+    PRODUCE,
+    PRODUCE_OWN,
+    SUBSCRIBE,
+    SUBSCRIBE_OWN,
+    ProduceKeywords,
+    SubscribeKeywords,
+)
+from millpond.record import NOWHERE, Record
 
 __all__ = ["KafkaConsumer", "KafkaProducer"]
 
@@ -25,7 +42,7 @@ __all__ = ["KafkaConsumer", "KafkaProducer"]
 _HARMLESS = {KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 
-class KafkaProducer:
+class KafkaProducer(ProducerHints):
     """Writes records to topics. Use it in a `with` block: leaving it waits until all are there."""
 
     def __init__(
@@ -36,6 +53,8 @@ class KafkaProducer:
         self._creates = creates
         self._known: dict[str, int] = {}
         self._sender = Sender(connection)
+        self._ignored: set[str] = set()
+        self._awaited: list[_Awaited] = []
 
     def produce(
         self,
@@ -45,8 +64,16 @@ class KafkaProducer:
         headers: Any = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        *,
+        on_delivery: OnDelivery | None = None,
+        **quix: Unpack[ProduceKeywords],
     ) -> None:
-        """Write a record; see `millpond.connectors.clients.Producer`."""
+        """Write a record; see `millpond.connectors.clients.Producer`.
+
+        `on_delivery` is called by `flush` or `poll`, with librdkafka's error if there is one.
+        """
+        if quix:
+            ignore_once("produce()", quix, PRODUCE, PRODUCE_OWN, self._ignored)
         settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
         name = topic.name if isinstance(topic, Topic) else topic
         check_timestamp(timestamp)
@@ -55,7 +82,14 @@ class KafkaProducer:
         pairs = decode_headers(encode_headers(headers))
         check_partition(partition, self._partitions(name, settings, partition), name)
         try:
-            self._sender.put(name, value, key, timestamp, pairs, partition)
+            awaited = None
+            if on_delivery is not None:
+                place = (name, NOWHERE if partition is None else partition)
+                record = Record(key, value, timestamp or 0, pairs, *place)
+                awaited = _Awaited(on_delivery, record)
+            self._sender.put(name, value, key, timestamp, pairs, partition, awaited)
+            if awaited is not None:
+                self._awaited.append(awaited)
             self._sender.producer.poll(0)
         except (KafkaException, SystemError) as error:
             raised = self._connection.raised(error)
@@ -69,16 +103,32 @@ class KafkaProducer:
             self._known[name] = count = found.partitions
         return count
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker has all records.
+    def poll(self, timeout: float = 0.0) -> int:
+        """Wait for records that have an `on_delivery`; return for how many it was called.
+
+        librdkafka reports only what did not arrive: 1 us less for each record.
+        """
+        count = len(self._awaited)
+        if count:
+            self.flush()
+        return count
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Wait until the broker has all records; return how many are left, which is 0.
 
         Raises:
             BrokerError: some did not arrive.
         """
+        awaited, self._awaited = self._awaited, []  # produced before this flush, so done after it
         try:
             left = self._sender.producer.flush(-1 if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
             raise self._connection.error("write", self._connection.raised(error)) from error
+        if left:
+            self._awaited = awaited + self._awaited
+        else:
+            for one in awaited:
+                one.on_delivery(one.error, one.record)
         failed = [self._sender.failed.pop(0) for _ in range(len(self._sender.failed))]
         if failed:
             what = f"write {len(failed)} record(s)"
@@ -86,6 +136,7 @@ class KafkaProducer:
         if left:
             late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
             raise self._connection.error(f"write {left} record(s) in {timeout} s", late)
+        return 0
 
     def __enter__(self) -> KafkaProducer:
         return self
@@ -94,7 +145,19 @@ class KafkaProducer:
         self.flush()
 
 
-class KafkaConsumer:
+@dataclass
+class _Awaited:
+    """A record whose delivery somebody waits for; called by librdkafka where it failed."""
+
+    on_delivery: OnDelivery
+    record: Record
+    error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        self.error = error
+
+
+class KafkaConsumer(ConsumerHints):
     """Reads committed records of topics, from the beginning or from the end; joins no group."""
 
     def __init__(self, connection: Connection, topics: dict[str, Topic] | None = None) -> None:
@@ -102,9 +165,17 @@ class KafkaConsumer:
         self._topics = {} if topics is None else topics  # shared: topics made later are known
         settings = {"group.id": "millpond-consumer", "auto.offset.reset": "earliest"}
         self._consumer = connection.consumer(settings)
+        self._ignored: set[str] = set()
 
-    def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
-        """Choose the topics that `poll` reads."""
+    def subscribe(
+        self,
+        topics: list[str | Topic],
+        from_end: bool = False,
+        **quix: Unpack[SubscribeKeywords],
+    ) -> None:
+        """Choose the topics that `poll` reads; see `millpond.connectors.clients.Consumer`."""
+        check_from_end(from_end)
+        ignore_once("subscribe()", quix, SUBSCRIBE, SUBSCRIBE_OWN, self._ignored)
         places = [
             TopicPartition(name, int(partition), offset)
             for name in map(str, topics)
@@ -112,9 +183,20 @@ class KafkaConsumer:
         ]
         self._consumer.assign(places)
 
-    def poll(self, timeout: float = 0.0) -> Record | None:
-        """Return the next record, or None if none comes within `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+    def unsubscribe(self) -> None:
+        """Read no topic any more."""
+        self._consumer.unassign()
+
+    def seek(self, partition: Any) -> None:
+        """Go on at another place: `partition` has `topic`, `partition` and `offset`."""
+        place = TopicPartition(partition.topic, partition.partition, partition.offset)
+        others = [p for p in self._consumer.assignment() if not _is_same(p, place)]
+        kept = [_at(p, self._consumer.position([p])[0].offset) for p in others]
+        self._consumer.assign([*kept, place])
+
+    def poll(self, timeout: float | None = 0.0) -> Record | None:
+        """Return the next record, or None if none comes within `timeout` seconds; None: wait."""
+        deadline = time.monotonic() + (1e9 if timeout is None else timeout)
         while True:
             message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
             if message is None:
@@ -164,3 +246,12 @@ class KafkaConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_same(one: TopicPartition, other: TopicPartition) -> bool:
+    return bool((one.topic, one.partition) == (other.topic, other.partition))
+
+
+def _at(place: TopicPartition, offset: int) -> TopicPartition:
+    """Return a partition at an offset; where nothing was read of it yet, as it was assigned."""
+    return place if offset < 0 else TopicPartition(place.topic, place.partition, offset)

@@ -42,17 +42,33 @@ class Sender:
         timestamp: int | None,
         headers: Any,
         partition: int | None,
+        on_delivery: Callable[[Any, Any], None] | None = None,
     ) -> None:
-        """Hand over a record; the partition is chosen by the key where it is None."""
+        """Hand over a record; the partition is chosen by the key where it is None.
+
+        `on_delivery` is called as well where it arrived, or did not.
+        """
+        told = None if on_delivery is None else _both(_into(self.failed), on_delivery)
         place = _BY_KEY if partition is None else partition
         moment = _NOW if timestamp is None else timestamp if timestamp > 0 else 1
         while True:
             try:
-                # By position: 0.7 us a call, by name 1.0.
-                self.producer.produce(topic, value, key, place, None, None, moment, headers)
+                # By position: 0.7 us a call, by name 1.0. The sixth, an alias of the fifth, is not
+                # looked at (librdkafka 2.16).
+                self.producer.produce(topic, value, key, place, told, None, moment, headers)
                 return
             except BufferError:  # more than librdkafka holds at a time
                 self.producer.poll(0.1)
+
+
+def _both(
+    first: Callable[[Any, Any], None], second: Callable[[Any, Any], None]
+) -> Callable[[Any, Any], None]:
+    def delivered(error: Any, message: Any) -> None:
+        first(error, message)
+        second(error, message)
+
+    return delivered
 
 
 def _into(failed: list[KafkaError]) -> Callable[[KafkaError | None, Any], None]:
