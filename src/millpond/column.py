@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.hints import missing, public
 
 __all__ = ["Column", "StreamingSeries"]
 
 Evaluate = Callable[..., Any]
+
+
+_OF_A_KEY = 'columns are about one record; totals of a key are sdf.agg(total=Sum("field")).'
+_HINTS = {
+    **dict.fromkeys(("sum", "count", "mean", "min", "max"), _OF_A_KEY),
+    "map": 'sdf["a"].apply(function).',
+    "is_not": 'sdf["a"].isnot(other).',
+    "test": "run_local(sdf, records) of millpond.testing runs it without a broker.",
+}
 
 
 class Column:
@@ -26,15 +36,15 @@ class Column:
         self,
         evaluate: Evaluate,
         text: str,
-        head: object = None,
+        owner: object = None,
         *,
         takes_state: bool = False,
         takes_metadata: bool = False,
     ) -> None:
         self._evaluate = evaluate
         self._text = text
-        self._head = head
-        """The step at which the frame was when the column was taken from it."""
+        self._owner = owner
+        """The frame that the column was taken from; it is evaluated where that frame uses it."""
         self._takes_state = takes_state
         self._takes_metadata = takes_metadata
 
@@ -48,15 +58,20 @@ class Column:
         )
         raise ConfigError(msg)
 
-    def apply(self, function: Callable[[Any], Any]) -> Column:
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a column", name, public(Column), _HINTS)
+
+    def apply(self, func: Callable[[Any], Any]) -> Column:
         """Return the column of the function's results."""
         return self._with(
-            lambda mine: function(mine), f"{getattr(function, '__name__', 'f')}({self._text})"
+            lambda mine: func(mine), f"{getattr(func, '__name__', 'f')}({self._text})"
         )
 
-    def isin(self, container: Container[Any]) -> Column:
+    def isin(self, other: Container[Any]) -> Column:
         """Tell for each record whether the value is in a container."""
-        return self._with(lambda mine: mine in container, f"{self._text} in {shown(container, 30)}")
+        return self._with(lambda mine: mine in other, f"{self._text} in {shown(other, 30)}")
 
     def contains(self, other: Any) -> Column:
         """Tell for each record whether the value contains another."""
@@ -149,10 +164,10 @@ class Column:
     def _binary(self, other: Any, function: Callable[[Any, Any], Any], sign: str) -> Column:
         left = self._evaluate
         if isinstance(other, Column):
-            if other._head is not self._head:
+            if other._owner is not self._owner:
                 msg = (
                     f"{self._text} and {other._text} belong to different frames.\n"
-                    "Fix: take both columns from the same frame, at the same place."
+                    "Fix: take both columns from the same frame."
                 )
                 raise ConfigError(msg)
             right = other._evaluate
@@ -177,7 +192,7 @@ class Column:
         return Column(
             evaluate,
             text,
-            self._head,
+            self._owner,
             takes_state=any(part._takes_state for part in parts),
             takes_metadata=any(part._takes_metadata for part in parts),
         )

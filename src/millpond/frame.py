@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import Aggregation
@@ -21,6 +21,7 @@ from millpond.connectors.sinks import as_sink, sink_name
 from millpond.connectors.topic import Topic
 from millpond.duration import Duration, milliseconds, wait
 from millpond.errors import ConfigError, MillpondError, shown
+from millpond.hints import missing, public
 from millpond.options import (
     ExpandFunction,
     ExpandMetadataFunction,
@@ -60,6 +61,30 @@ __all__ = ["StreamingDataFrame", "clocking"]
 
 _INHERITED: Any = object()
 
+_WINDOW_FIRST = (
+    "define a window first: sdf.tumbling_window(10_000).{0}().final(); or running totals: "
+    "sdf.agg(total=Sum())."
+)
+_GIVEN_ALREADY = "sdf is no window any more: go on with sdf.apply(...) or sdf.to_topic(...)."
+
+# What people ask of a frame that it does not have.
+_HINTS = {
+    **{
+        word: _WINDOW_FIRST.format(word)
+        for word in ("sum", "count", "mean", "min", "max", "reduce", "collect")
+    },
+    **dict.fromkeys(("final", "current", "late"), _GIVEN_ALREADY),
+    "map": "sdf.apply(function).",
+    "flat_map": "sdf.apply(function, expand=True).",
+    "groupby": "sdf.group_by(key).",
+    "merge": "sdf.concat(other).",
+    "union": "sdf.concat(other).",
+    "compose": "run_local(sdf, records) of millpond.testing runs it without a broker.",
+    "register_store": "apply(function, stateful=True) makes the store that it needs.",
+    "stream_id": "app.explain() shows the names under which state is kept.",
+    "topics": "app.explain() shows what is read.",
+}
+
 
 class StreamingDataFrame:
     """A stream of records and what is done with them. Made by `Application.dataframe()`.
@@ -84,6 +109,11 @@ class StreamingDataFrame:
             "'frame is None' where you ask whether there is one."
         )
         raise ConfigError(msg)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a frame", name, public(StreamingDataFrame), _HINTS)
 
     # --- functions of a record --------------------------------------------------------------
 
@@ -695,7 +725,7 @@ class StreamingDataFrame:
 
     def __getitem__(self, item: Any) -> Column | StreamingDataFrame:
         if isinstance(item, str):
-            return Column(lambda value, *rest: field(value, item), item, self._head)
+            return Column(lambda value, *rest: field(value, item), item, self)
         if isinstance(item, list):
             names = list(item)
             return self.apply(
@@ -731,11 +761,13 @@ class StreamingDataFrame:
         return Column(
             lambda value, *rest: all(name in value for name in names),
             f"contains {names}",
-            self._head,
+            self,
         )
 
     def fill(self, *columns: str, **mapping: Any) -> StreamingDataFrame:
         """Put None, or the given value, into fields that are missing or None; in place.
+
+        Values that are no dicts stay as they are.
 
         >>> from millpond.testing import ListSource, frame, run_local
         >>> run_local(frame(ListSource([{"a": 1}])).fill("b", c=0))
@@ -747,9 +779,11 @@ class StreamingDataFrame:
         wanted = {**dict.fromkeys(columns), **mapping}
 
         def fill(value: Any) -> None:
-            for name, missing in wanted.items():
+            if not isinstance(value, dict):
+                return
+            for name, instead in wanted.items():
                 if value.get(name) is None:
-                    value[name] = copy_value(missing)
+                    value[name] = copy_value(instead)
 
         return self.update(fill)
 
@@ -758,11 +792,13 @@ class StreamingDataFrame:
     ) -> StreamingDataFrame:
         """Take fields out of the value; in place. `errors="ignore"` lets them be missing."""
         names = [columns] if isinstance(columns, str) else list(columns)
-        if errors not in ("raise", "ignore") or not names:
+        if errors not in ("raise", "ignore"):
             msg = (
                 f"drop() takes fields and errors='raise' or 'ignore'; got {shown((names, errors))}."
             )
             raise ConfigError(msg + '\nFix: sdf.drop("a", errors="ignore").')
+        if not names:
+            return self
 
         def drop(value: Any) -> None:
             for name in names:
@@ -838,6 +874,37 @@ class StreamingDataFrame:
         parents = (self._head, other._head)
         return self._then(Merge(parents=parents, call_site=here(), name="concat"))
 
+    def test(
+        self,
+        value: Any,
+        key: Any = b"key",
+        timestamp: int = 0,
+        headers: Any = None,
+        ctx: Any = None,
+        topic: Topic | None = None,
+    ) -> list[tuple[Any, Any, int, Any]]:
+        """Process one record without Spark; return (value, key, timestamp, headers) of what comes.
+
+        State is kept from one call to the next, as long as the program is the same.
+        `millpond.testing.run_local` can do more: many records, batches, failures, clocks.
+
+        >>> from millpond.testing import frame
+        >>> frame().apply(lambda value: value + 1).test(1, key="ann", timestamp=5)
+        [(2, 'ann', 5, None)]
+
+        Args:
+            value: The value.
+            key: Its key.
+            timestamp: Its time in milliseconds.
+            headers: Its headers.
+            ctx: Not needed here.
+            topic: Which topic it is from, where the program reads several.
+        """
+        from millpond.testing import test_record
+
+        name = None if topic is None else topic.name
+        return test_record(self, (key, value, timestamp, headers), name)
+
     # --- making steps -----------------------------------------------------------------------
 
     def _map(
@@ -901,10 +968,10 @@ class StreamingDataFrame:
     def _column(self, item: Column | StreamingDataFrame) -> Column:
         """Return a column of this frame, from a column or from `sdf.apply(...)`."""
         if isinstance(item, Column):
-            if item._head is not self._head:
+            if item._owner is not self:
                 msg = (
-                    f"column {item._text} was taken from another frame, or before this one was "
-                    'changed.\nFix: take it from the frame at the place of use: sdf[sdf["a"] > 1].'
+                    f"column {item._text} was taken from another frame.\n"
+                    'Fix: take it from the frame at the place of use: sdf[sdf["a"] > 1].'
                 )
                 raise ConfigError(msg)
             return item
@@ -920,7 +987,7 @@ class StreamingDataFrame:
             steps.insert(0, step)
             step = step.parents[0]
         self._graph.use_as_expression(list(steps))
-        return _column_of(steps, self._head)
+        return _column_of(steps, self)
 
 
 class _Field:
@@ -956,7 +1023,7 @@ class _OfPair:
 _codec = Codec()
 
 
-def _column_of(steps: list[Map], head: Step) -> Column:
+def _column_of(steps: list[Map], owner: StreamingDataFrame) -> Column:
     callbacks = [step.callback for step in steps]
 
     def evaluate(value: Any, key: Any, timestamp: int, headers: Any, state: Any) -> Any:
@@ -972,7 +1039,7 @@ def _column_of(steps: list[Map], head: Step) -> Column:
     if not takes_state:
         whole = lambda v, k, t, h: evaluate(v, k, t, h, None)  # noqa: E731
     text = " ".join(str(step.name) for step in steps)
-    return Column(whole, text, head, takes_state=takes_state, takes_metadata=True)
+    return Column(whole, text, owner, takes_state=takes_state, takes_metadata=True)
 
 
 def _assign(value: Any, name: Any, item: Any) -> None:

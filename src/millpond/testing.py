@@ -469,6 +469,25 @@ def _layouts_of(
     return known
 
 
+def test_record(
+    program: StreamingDataFrame, record: tuple[Any, ...], source: str | None
+) -> list[tuple[Any, ...]]:
+    """Return what one record gives: the work of `StreamingDataFrame.test`."""
+    graph = program._graph
+    known, engine = graph.tested or (0, None)
+    if engine is None or known != len(graph.steps):
+        engine = LocalEngine(program)
+        engine._delivery.whole = True
+        graph.tested = len(graph.steps), engine
+    before = len(engine.values)
+    engine.feed([record], source)
+    engine.run()
+    return [(r.value, r.key, r.timestamp, r.headers) for r in engine.values[before:]]
+
+
+test_record.__test__ = False  # type: ignore[attr-defined]  # its name is no test of pytest
+
+
 def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
     """Return items as a producer would have written them; bytes are taken as they are."""
     rows = []

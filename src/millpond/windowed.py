@@ -23,6 +23,7 @@ from millpond.aggregations import (
 )
 from millpond.callsite import here
 from millpond.errors import ConfigError, shown
+from millpond.hints import missing, public
 from millpond.options import LateCallback, WindowCallback
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Late, Step, Window
@@ -34,6 +35,25 @@ if TYPE_CHECKING:
 __all__ = ["WindowDefinition", "WindowedFrame"]
 
 _TAKEN = ("start", "end", "revision")
+
+
+_AGGREGATE_FIRST = (
+    "say first what is aggregated: window.agg(n=Count()), or window.count(); then .{0}()."
+)
+_OUTPUT_FIRST = "a window becomes a frame by window.final() or window.current(); then .{0}(...)."
+_ONE_AGG = "the window has its aggregations; give all of them to one agg(n=Count(), total=Sum())."
+_FRAME = (
+    "apply", "update", "filter", "to_topic", "print", "sink", "group_by", "concat", "set_timestamp",
+    "set_headers", "fill", "drop", "contains", "watermark", "tumbling_window",
+)  # fmt: skip
+_OF_DEFINITION = {
+    **{word: _AGGREGATE_FIRST.format(word) for word in ("final", "current", "late")},
+    **{word: f"window.agg(n=Count()).final() gives a frame; then .{word}(...)." for word in _FRAME},
+}
+_OF_WINDOW = {
+    **dict.fromkeys(("agg", "sum", "count", "mean", "min", "max", "reduce", "collect"), _ONE_AGG),
+    **{word: _OUTPUT_FIRST.format(word) for word in _FRAME},
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +83,41 @@ class WindowDefinition:
         self._callbacks = callbacks
         self._head = head
         self._then = then
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a window definition", name, public(WindowDefinition), _OF_DEFINITION)
+
+    @property
+    def duration_ms(self) -> int:
+        """The length of its windows."""
+        return self._length("duration_ms")
+
+    @property
+    def step_ms(self) -> int | None:
+        """How far apart windows begin; None where they do not overlap."""
+        kind = self._kind
+        if isinstance(kind, TimeWindow) and kind.step_ms != kind.duration_ms:
+            return kind.step_ms
+        return None
+
+    @property
+    def grace_ms(self) -> int:
+        """How long a window waits for late records."""
+        return self._length("grace_ms")
+
+    @property
+    def inactivity_gap_ms(self) -> int:
+        """The longest pause within a session."""
+        return self._length("gap_ms")
+
+    def _length(self, name: str) -> int:
+        found = getattr(self._kind, name, None)
+        if found is None:
+            msg = f"a window {self._kind} has no {name} ({here()})."
+            raise ConfigError(msg + "\nFix: ask it for what it was made with.")
+        return int(found)
 
     def agg(self, **aggregations: Aggregation | Aggregator | Collector) -> WindowedFrame:
         """Aggregate in several ways at once; each name becomes a field of the result.
@@ -144,6 +199,16 @@ class WindowedFrame:
         self._is_single = is_single
         self._step: Window | None = None
         self._number = definition._graph.open_window(f"{definition._kind} ({here()})")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a window", name, public(WindowedFrame), _OF_WINDOW)
+
+    @property
+    def name(self) -> str:
+        """The name under which it is kept."""
+        return self._store
 
     def final(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
         """Give each window's result once, when it closes.

@@ -365,12 +365,6 @@ def test_an_initial_state_that_cannot_be_kept_is_refused():
         )
 
 
-@pytest.mark.parametrize("columns", [[], ("a", "b", 5)[:0]])
-def test_drop_needs_fields(columns):
-    with pytest.raises(ConfigError, match="Fix:"):
-        frame().drop(columns)
-
-
 def test_drop_takes_no_other_way_to_handle_errors():
     with pytest.raises(ConfigError, match="Fix:"):
         frame().drop("a", errors="warn")

@@ -88,7 +88,7 @@ def test_the_methods_of_a_frame_are_these():
         "agg", "apply", "concat", "contains", "drop", "drop_duplicates", "fill", "filter",
         "group_by", "hopping_count_window", "hopping_window", "key_by", "print", "session_window",
         "set_headers", "set_timestamp", "sink", "sliding_count_window", "sliding_window",
-        "stateful_map", "to_topic", "tumbling_count_window", "tumbling_window", "update",
+        "stateful_map", "test", "to_topic", "tumbling_count_window", "tumbling_window", "update",
         "update_state", "watermark",
     }  # fmt: skip
 

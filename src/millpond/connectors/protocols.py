@@ -86,6 +86,7 @@ class TopicProducer(Protocol):
         headers: Headers | Mapping[str, Any] | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        *,
         on_delivery: Callable[[Any, Record], Any] | None = None,
     ) -> None:
         """Write a record, now or with the next `flush`."""

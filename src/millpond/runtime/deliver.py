@@ -55,6 +55,8 @@ class Delivery:
         self._stream = stream
         self._metadata = metadata
         self.collected: list[Any] = []
+        self.whole = False
+        """Whether whole records are kept, and not what a user of `run` is given."""
 
     def deliver(self, gathered: Gathered, batch_id: int, reads: Any = None) -> None:
         """Deliver one batch under its number; `reads` is what it reads, as JSON."""
@@ -85,7 +87,8 @@ class Delivery:
         if ends:
             whole = ends[0] if len(ends) == 1 else in_order(concat(ends))
             records = to_records(whole, self._plan.topics)
-            self.collected.extend(collected(record, self._metadata) for record in records)
+            kept = records if self.whole else (collected(r, self._metadata) for r in records)
+            self.collected.extend(kept)
 
     def _hand_over(
         self, output: Output, batch: pa.RecordBatch, identify: Callable[[str], DeliveryId]

@@ -65,6 +65,8 @@ class Graph:
         """What each window is and where; None once it has an output."""
         self.warned: set[str] = set()
         """What was warned about already; each thing once."""
+        self.tested: Any = None
+        """How many steps there were when `StreamingDataFrame.test` was called, and its engine."""
         self.is_cleared = False
         self._expressions: set[Step] = set()
 
