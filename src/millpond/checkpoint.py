@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from millpond.errors import DamagedStateError
 from millpond.files import Location
 
-__all__ = ["Batch", "Checkpoint"]
+__all__ = ["Batch", "Checkpoint", "Problem"]
 
 All = dict[str, dict[str, int]]
 
@@ -60,6 +60,14 @@ class Batch:
         if self.foreign:
             return [self.offsets, self.time_ms, *self.foreign]
         return [self.offsets, self.clock.get("now", 0)]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that is not as it was written."""
+
+    file: str
+    what: str
 
 
 class Checkpoint:
@@ -102,61 +110,88 @@ class Checkpoint:
             raise damaged(file, error) from error
 
     def check(self, layers: int) -> None:
-        """Refuse what a start would stumble over: the small files, of which each counts.
+        """Refuse what a start would stumble over.
 
         Args:
             layers: How many operators keep state.
 
         Raises:
-            DamagedStateError: where one is torn, changed or gone.
+            DamagedStateError: where one of the small files is torn, changed or gone.
+        """
+        for problem in self.problems(layers):
+            raise damaged(problem.file, problem.what)
+
+    def problems(self, layers: int) -> Iterator[Problem]:
+        """Yield what is damaged of the small files that the next start needs.
+
+        Files of state are not read here: Spark checks them when it loads them.
         """
         planned, committed = self.planned(), self.committed()
         if not planned and not committed:
+            if self.last_run() is not None:
+                yield Problem(str(self.folder), "its batches are gone")
             return
         query = self.folder / "metadata"
         text = query.text()
         if text is None or not checksum_fits(query) or not _is_json(text):
-            raise damaged(query, "it is gone" if text is None else "its checksum does not fit")
-        last = max(committed, default=-1)
-        wanted = [n for n in (last - 1, last, last + 1) if n in planned or 0 <= n == last]
-        for number in wanted:
-            self.check_log(number, is_committed=number in committed)
-        if max(planned, default=-1) > last + 1:
-            raise damaged(self.folder / "commits" / str(last + 1), "it is gone")
+            what = "it is gone" if text is None else "its checksum does not fit"
+            yield Problem(str(query), what)
+        last, latest = max(committed, default=-1), max(planned, default=-1)
+        # Spark asks where the latest batch begins, which is where the one before it ended.
+        needed = {n for n in (latest - 1, last) if n >= 0}
+        for number in sorted(needed | ({last - 1, last + 1} & set(planned))):
+            yield from self.log_problems(number, is_committed=number in committed)
+        if latest > last + 1:
+            yield Problem(str(self.folder / "commits" / str(last + 1)), "it is gone")
+        if (run := self.last_run()) is not None and run > latest:
+            yield Problem(str(self.folder / "offsets" / str(run)), "it is gone")
         if committed:
-            self.check_operators(layers)
+            yield from self.operator_problems(layers)
+
+    def last_run(self) -> int | None:
+        """Return the last batch that has written state, where there is state.
+
+        One partition is enough: each batch writes a file in all of them.
+        """
+        names = [info.name for info in (self.folder / "state" / "0" / "0").entries()]
+        versions = [int(found[1]) for name in names if (found := _VERSIONED.match(name))]
+        return max(versions, default=0) - 1 if versions else None
 
     def check_log(self, number: int, *, is_committed: bool = True) -> None:
         """Refuse a batch whose log files are torn, changed or gone."""
+        for problem in self.log_problems(number, is_committed=is_committed):
+            raise damaged(problem.file, problem.what)
+
+    def log_problems(self, number: int, *, is_committed: bool = True) -> Iterator[Problem]:
+        """Yield the log files of a batch that are torn, changed or gone."""
         for folder in ("offsets", "commits") if is_committed else ("offsets",):
             file = self.folder / folder / str(number)
             text = file.text()
             if text is None:
-                raise damaged(file, "it is gone")
-            if not checksum_fits(file):
-                raise damaged(file, "its checksum does not fit")
-            if folder == "commits" and not _is_json(text.partition("\n")[2]):
-                raise damaged(file, "it is torn")
-        self.batch(number)
+                yield Problem(str(file), "it is gone")
+            elif not checksum_fits(file):
+                yield Problem(str(file), "its checksum does not fit")
+            elif not _is_log(folder, number, text):
+                yield Problem(str(file), "it is torn")
 
-    def check_operators(self, layers: int) -> None:
-        """Refuse descriptions of operators that are torn, changed or gone."""
+    def operator_problems(self, layers: int) -> Iterator[Problem]:
+        """Yield descriptions of operators that are torn, changed or gone."""
         for layer in range(layers):
             home = self.folder / "state" / str(layer)
             about = [i.name for i in (home / "_metadata" / "v2").entries() if i.name.isdigit()]
             if not about:
-                raise damaged(home / "_metadata" / "v2" / "0", "it is gone")
+                yield Problem(str(home / "_metadata" / "v2" / "0"), "it is gone")
             for name in about:
                 file = home / "_metadata" / "v2" / name
                 text = file.text() or ""
                 if not checksum_fits(file) or not _is_json(text.partition("\n")[2]):
-                    raise damaged(file, "its checksum does not fit")
+                    yield Problem(str(file), "its checksum does not fit")
                 for schema in re.findall(r"/_stateSchema/([^\"]*)", text):
                     place = home / "_stateSchema" / schema
                     if place.read() is None:
-                        raise damaged(place, "it is gone")
-                    if not checksum_fits(place):
-                        raise damaged(place, "its checksum does not fit")
+                        yield Problem(str(place), "it is gone")
+                    elif not checksum_fits(place):
+                        yield Problem(str(place), "its checksum does not fit")
 
     def take_back(self, number: int) -> None:
         """Forget that a batch was done.
@@ -265,6 +300,17 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
 
 
+def _is_log(folder: str, number: int, text: str) -> bool:
+    """Tell whether a text is what Spark writes about a batch in a folder of its log."""
+    if folder == "commits":
+        return _is_json(text.partition("\n")[2])
+    try:
+        _parsed(number, text)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return False
+    return True
+
+
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
@@ -301,6 +347,9 @@ def _parsed(number: int, text: str) -> Batch:
     if version != "v1":
         msg = f"its version is {version[:20]!r}"
         raise ValueError(msg)
+    if not sources:
+        msg = "it is cut off before the first source"
+        raise ValueError(msg)
     about = json.loads(settings)
     own: dict[str, Any] = {}
     foreign = []
@@ -314,7 +363,7 @@ def _parsed(number: int, text: str) -> Batch:
     return Batch(number, int(about.get("batchTimestampMs", 0)), partitions, own, tuple(foreign))
 
 
-def damaged(file: Location, error: object) -> DamagedStateError:
+def damaged(file: Location | str, error: object) -> DamagedStateError:
     """Return the error for a file that cannot be read."""
     msg = (
         f"{file} is damaged: {error}.\n"

@@ -306,6 +306,10 @@ def verify(
         _show(rows, as_json)
     else:
         typer.echo(f"{text}: whole, as of batch {found.batch}.")
+    if found.history and not as_json:
+        typer.echo("Damaged, and needed only to look at older batches or to go back to them:")
+        rows = [{"file": p.file.removeprefix(home), "problem": p.what} for p in found.history]
+        _show(rows, as_json)
     if found.problems:
         typer.echo(f"Fix: millpond state repair {target}", err=True)
         raise typer.Exit(1)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from millpond.checkpoint import Batch, Checkpoint, damaged
+from millpond.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.claims import claims_of
 from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.errors import ConfigError, DamagedStateError, StateError
@@ -292,18 +292,70 @@ class StateDirectory:
         manifest = self.load()
         if manifest is None:
             return None
-        checkpoint = self.checkpoint(manifest)
-        last = checkpoint.last()
-        is_new = last is None and not manifest.replay_until and not checkpoint.planned()
-        if is_new and read_journal(self.journal_file(manifest)).batches:
-            raise damaged(checkpoint.folder, "its batches are gone")
-        if lost := self.lost_commit(manifest):
-            raise damaged(lost, "it is gone")
+        for problem in self.damage(manifest):
+            raise damaged(problem.file, problem.what)
+        last = self.checkpoint(manifest).last()
         manifest = manifest.at(last)
-        checkpoint.check(manifest.layers)
         if last is None:
             manifest.layers = plan.layers
         return manifest
+
+    def damage(self, manifest: Manifest) -> list[Problem]:
+        """Return what is damaged of what the next start needs, in the order in which it is found.
+
+        This is what the start, `verify`, `repair` and `recover="auto"` go by. Files of state are
+        not among it: who needs to know reads the state of the batch that `goes_on_from` names.
+        """
+        checkpoint, journal = self.checkpoint(manifest), read_journal(self.journal_file(manifest))
+        is_new = not manifest.replay_until and not checkpoint.planned() + checkpoint.committed()
+        found: list[Problem] = []
+        if is_new and (journal.batches or self.clock_file(manifest).exists()):
+            found.append(Problem(str(checkpoint.folder), "its batches are gone"))
+        if lost := self.lost_commit(manifest):
+            found.append(Problem(str(lost), "it is gone"))
+        found += checkpoint.problems(manifest.at(checkpoint.last()).layers)
+        if found:
+            return list({problem.file: problem for problem in found}.values())
+        if self._lacks(manifest, journal):
+            what = "it lacks batches that must be done as they were before"
+            return [Problem(str(self.journal_file(manifest)), what)]
+        last = checkpoint.last()
+        if last is None or not self._takes_back(manifest):
+            return []
+        if checkpoint.is_by_hand(last):
+            return [Problem(str(self.clock_file(manifest)), "it is gone")]
+        if last and last - 1 not in checkpoint.committed():
+            return [Problem(str(checkpoint.folder / "commits" / str(last - 1)), "it is gone")]
+        return []
+
+    def goes_on_from(self, manifest: Manifest) -> int | None:
+        """Return the batch whose state the next start loads, where nothing is damaged."""
+        last = self.checkpoint(manifest).last()
+        if last is None or not self._takes_back(manifest):
+            return last
+        return last - 1 if last else None
+
+    def _lacks(self, manifest: Manifest, journal: Journal) -> bool:
+        """Tell whether a batch was begun of which nobody knows what it reads."""
+        seq, checkpoint = self.committed_clock(manifest), self.checkpoint(manifest)
+        last = checkpoint.last()
+        begun = checkpoint.batch(0 if last is None else last + 1)
+        known = {0 if begun is None else int(begun.clock.get("seq", 0)), *journal.batches}
+        until = max(*known, journal.delivered + 1, manifest.replay_until, self._seen(manifest))
+        return not known.issuperset(range(seq + 1, until + 1))
+
+    def _seen(self, manifest: Manifest) -> int:
+        """Return the clock of the last batch that was delivered and seen, as far as it is known."""
+        try:
+            return int(json.loads(self.clock_file(manifest).text() or "null")["seq"])
+        except (ValueError, KeyError, TypeError):
+            return -1
+
+    def _takes_back(self, manifest: Manifest) -> bool:
+        """Tell whether the last batch is done once more, because what it saw is lost."""
+        checkpoint, seq = self.checkpoint(manifest), self.committed_clock(manifest)
+        is_next_planned = (checkpoint.last() or 0) + 1 in checkpoint.planned()
+        return 0 < seq > self._seen(manifest) and not is_next_planned
 
     def lost_commit(self, manifest: Manifest) -> Location | None:
         """Return the commit from which the generation should go on, where it is not there.

@@ -1,8 +1,9 @@
 """Is the state whole, and if not, back to where it is.
 
-`verify` reads every file of a checkpoint, compares checksums, and takes every page apart.
+What is damaged is what the next start cannot go on with: `StateDirectory.damage`, and the state of
+the batch that it goes on from. `verify` reads that and every other file, and compares checksums.
 `repair` finds the last batch that can be read, makes a generation of it, and lets the batches
-behind it be done again as they were: state and outputs are then those of a run that nothing
+after it be done again as they were: state and outputs are then those of a run that nothing
 happened to. What is damaged stays where it is until the next change.
 """
 
@@ -17,23 +18,15 @@ from uuid import uuid4
 
 from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
-from millpond.checkpoint import Checkpoint
+from millpond.checkpoint import Checkpoint, Problem
 from millpond.directory import Journal, Manifest, StateDirectory, without_crc
-from millpond.errors import DamagedStateError, EngineError, MillpondError, StateError
+from millpond.errors import DamagedStateError, EngineError, StateError
 from millpond.files import Location
 from millpond.lock import Hold
 
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
 
 logger = logging.getLogger("millpond")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file that is not as it was written."""
-
-    file: str
-    what: str
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,9 @@ class Verified:
     bytes: int
     values: int
     problems: list[Problem] = field(default_factory=list)
+    """What the next start cannot go on with."""
+    history: list[Problem] = field(default_factory=list)
+    """What else is damaged: nobody can look at those batches, or go back to them."""
 
     @property
     def is_whole(self) -> bool:
@@ -53,7 +49,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was mended, and what will be done again."""
+    """What was repaired, and what will be done again."""
 
     batch: int | None
     """The state is as of this batch; None: of the beginning."""
@@ -65,7 +61,7 @@ class Repaired:
 
     def __str__(self) -> str:
         if not self.problems:
-            return "nothing is damaged"
+            return "nothing is damaged that the next start needs"
         files = ", ".join(problem.file for problem in self.problems)
         where = "the beginning" if self.batch is None else f"batch {self.batch}"
         text = f"damaged: {files}; the state is as of {where}"
@@ -80,7 +76,7 @@ class Repaired:
 
 
 def verify(opened: Opened) -> Verified:
-    """Read everything that the last batch needs, and everything else that is kept."""
+    """Read everything that the next start needs, and everything else that is kept."""
     directory = opened.directory
     problems: list[Problem] = []
     try:
@@ -90,23 +86,29 @@ def verify(opened: Opened) -> Verified:
         manifest = directory.recalled()
     checkpoint = directory.checkpoint(manifest)
     found = checkpoint.folder.walk()
-    problems += damaged_files(checkpoint) + _lost_commit(directory, manifest)
-    values = 0
-    try:
-        checkpoint.check(manifest.layers)
-    except DamagedStateError as error:
-        problems.append(Problem(_file_of(error, checkpoint), _first_line(error)))
-    last = checkpoint.last()
-    if last is not None:
-        try:
-            values = _count(opened, manifest, last)
-        except MillpondError as error:
-            if not problems:  # what Spark says of a damaged file is long and names it seldom
-                problems.append(Problem(_file_of(error, checkpoint), _first_line(error)))
-    problems += _beside(directory, manifest)
+    problems += directory.damage(manifest)
+    others = damaged_files(checkpoint) + _beside(directory, manifest)
+    batch, values = checkpoint.last(), 0
+    if not problems:
+        batch = directory.goes_on_from(manifest)
+        values, said = _read(opened, manifest, batch)
+        if said is not None:  # what Spark says of a damaged file is long and names it seldom
+            problems += [p for p in others if p.file.startswith(checkpoint.folder.path)] or [said]
     known = {problem.file: problem for problem in reversed(problems)}
+    history = [problem for problem in others if problem.file not in known]
     size = sum(info.size for _, info in found)
-    return Verified(last, len(found), size, values, list(known.values()))
+    return Verified(batch, len(found), size, values, list(known.values()), history)
+
+
+def _read(opened: Opened, manifest: Manifest, batch: int | None) -> tuple[int, Problem | None]:
+    """Read the state of a batch whole; return how many values it has, and what is damaged."""
+    if batch is None:
+        return 0, None
+    try:
+        return _count(opened, manifest, batch), None
+    except (DamagedStateError, StateError, EngineError) as error:
+        checkpoint = opened.directory.checkpoint(manifest)
+        return 0, Problem(_file_of(error, checkpoint), _first_line(error))
 
 
 def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
@@ -124,11 +126,6 @@ def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
     return problems
 
 
-def _lost_commit(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
-    lost = directory.lost_commit(manifest)
-    return [] if lost is None else [Problem(str(lost), "it is gone")]
-
-
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
     """Return the files whose checksum does not fit, and log files that are missing in between."""
     problems = [Problem(str(place), "its checksum does not fit") for place in checkpoint.unfit()]
@@ -138,7 +135,10 @@ def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
         for number in sorted(missing):
             place = checkpoint.folder / folder / str(number)
             problems.append(Problem(str(place), "it is gone"))
-    return problems
+    committed = checkpoint.committed()
+    for number in {*committed, *checkpoint.planned()}:
+        problems += checkpoint.log_problems(number, is_committed=number in committed)
+    return list({problem.file: problem for problem in reversed(problems)}.values())
 
 
 def _count(opened: Opened, manifest: Manifest, batch: int, folder: Location | None = None) -> int:
@@ -162,10 +162,16 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
         problems: list[Problem] = []
         manifest = _manifest(directory, problems)
         checkpoint = directory.checkpoint(manifest)
+        problems += directory.damage(manifest)
+        if not problems:
+            batch = directory.goes_on_from(manifest)
+            with suppress(OSError):  # a folder that was moved, and may only be read
+                checkpoint.settle()
+            _, said = _read(opened, manifest, batch)
+            if said is None:
+                return Repaired(batch, 0, [])
+        problems += damaged_files(checkpoint)
         journal = _journal(directory, manifest)
-        if not (problems or checkpoint.planned() or journal.batches or manifest.replay_until):
-            return Repaired(None, 0, [])  # nothing has been done yet
-        problems += damaged_files(checkpoint) + _lost_commit(directory, manifest)
         work = directory.generation_folder(directory.next_generation())
         try:
             return _repair(opened, manifest, journal, problems, work, hold, lose_edits)
@@ -192,27 +198,23 @@ def _repair(
     _renew_descriptions(opened, manifest, old, new, problems)
     clocks = {n: _clock(directory, manifest, journal, seq) for n, seq in seqs.items()}
     batch = _last_whole(opened, manifest, old, new, problems, clocks)
-    if batch is not None and new.is_by_hand(batch) and not _has_clock(directory, manifest):
-        # A program cannot do that batch again. How late it was in it is in its offsets, too.
-        problems.append(Problem(str(directory.clock_file(manifest)), "it is gone"))
-        clocks[batch] = clocks[batch] or asking({"seen": {}, "arrived": {}}, seqs[batch])
-    if not problems and batch == old.last():
-        directory.drop_generation(int(work.name))
-        return Repaired(batch, 0, [])
+    if batch is not None and new.is_by_hand(batch) and clocks[batch] is None:
+        # No program can replay that batch. How late its stream was is in its offsets, too.
+        clocks[batch] = asking({"seen": {}, "arrived": {}}, seqs[batch])
     if batch is None and manifest.live_from:
         msg = f"nothing of {old.folder} is whole, and its first batches are of a backfill of files."
         fix = "millpond state restore, if there is a backup; or start over: app.clear_state(True)."
         raise StateError(f"{msg}\nFix: {fix}")
     seq = 0 if batch is None else seqs[batch]
-    done = max([seq, *seqs.values(), journal.delivered + 1])
-    gap = set(range(seq + 1, done + 1)) - journal.batches.keys()
+    done = max(seq, journal.delivered + 1, manifest.replay_until, _done(manifest, old))
+    gap = set(range(seq + 1, max(done, *journal.batches, 0) + 1)) - journal.batches.keys()
     if gap:
         msg = (
             f"{'no batch' if batch is None else f'only batch {batch}'} of {old.folder} is whole, "
-            f"and what came behind is not known any more (clocks {sorted(gap)[:5]}).\n"
-            "Fix: millpond state restore, if there is a backup; or start over: app.clear_state()."
+            f"and what {len(gap)} of the later batches read is not known any more."
         )
-        raise StateError(msg)
+        fix = "millpond state restore, if there is a backup; or start over: app.clear_state(True)."
+        raise StateError(f"{msg}\nFix: {fix}")
     edits = _edits_behind(manifest, old, batch)
     if edits and not lose_edits:
         msg = (
@@ -246,16 +248,16 @@ def _renew_descriptions(
 ) -> None:
     """Write anew what is damaged of what describes the query and its operators."""
     if (new.folder / "metadata").read() is None:  # the id of the query; nothing depends on it
-        lost = str(old.folder / "metadata")
-        problems += [] if lost in {p.file for p in problems} else [Problem(lost, "it is gone")]
+        gone = str(old.folder / "metadata")
+        problems += [] if gone in {p.file for p in problems} else [Problem(gone, "it is gone")]
         (new.folder / "metadata").write(json.dumps({"id": str(uuid4())}).encode())
         (new.folder / ".metadata.crc").delete()
-    try:
-        new.check_operators(manifest.layers)
-    except DamagedStateError as error:
-        problems.append(
-            Problem(_file_of(error, new).replace(str(new.folder), str(old.folder)), "damaged")
-        )
+    lost = list(new.operator_problems(manifest.layers))
+    for problem in lost:
+        file = problem.file.replace(str(new.folder), str(old.folder))
+        if file not in {known.file for known in problems}:
+            problems.append(Problem(file, problem.what))
+    if lost:
         _renew_operators(opened, manifest, new.folder)
 
 
@@ -275,11 +277,13 @@ def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
 def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     """Return what is known of batches from every place that says it."""
     journal = journal_of(directory, manifest)
-    batches = dict(journal.batches)
+    batches, delivered = dict(journal.batches), journal.delivered
     with suppress(ValueError, KeyError, TypeError, AttributeError):
         planned = json.loads(directory.clock_file(manifest).text() or "")["planned"]
-        batches.setdefault(int(planned["clock"]["seq"]), planned)
-    return Journal(journal.delivered, batches)
+        seq = int(planned["clock"]["seq"])
+        batches.setdefault(seq, planned)
+        delivered = max(delivered, seq - 1)  # what a batch saw is written after its delivery
+    return Journal(delivered, batches)
 
 
 def _clock(
@@ -291,15 +295,6 @@ def _clock(
         if known is not None and known.get("seq") == seq and "seen" in known:
             return asking(known, seq)
     return clock_of(journal, seq)
-
-
-def _has_clock(directory: StateDirectory, manifest: Manifest) -> bool:
-    """Tell whether what the last batch saw of the time can be read."""
-    try:
-        known = json.loads(directory.clock_file(manifest).text() or "null")
-    except ValueError:
-        return False
-    return known is not None and known["seq"] >= directory.committed_clock(manifest)
 
 
 def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) -> list[int]:
@@ -314,10 +309,30 @@ def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) 
     return sorted(found)
 
 
+def _done(manifest: Manifest, checkpoint: Checkpoint) -> int:
+    """Return the clock of the last batch that is known to be done, whatever is left of its files.
+
+    A batch was committed where the next one is planned. Where the clock of a batch cannot be read,
+    it is one more than that of the batch before, unless the batch was made by hand.
+    """
+    committed, planned = checkpoint.committed(), checkpoint.planned()
+    run = checkpoint.last_run()
+    begun = max(planned, default=0)
+    last = max([*committed, begun - 1, manifest.since, -1 if run is None else run - 1])
+    by_hand = set(manifest.edits())
+    if manifest.audit and manifest.audit[-1]["what"] == "rescale":
+        by_hand.add(manifest.since)
+    seqs = _seqs(checkpoint)
+    known = max((number for number in seqs if number <= last), default=-1)
+    rest = [number for number in range(known + 1, last + 1) if number not in by_hand]
+    is_left = not committed and not planned and run is not None  # of a batch, and no more
+    return max(seqs.get(known, 0) + len(rest), int(is_left))
+
+
 def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
-    """Return the clock of each committed batch whose offsets can be read."""
+    """Return the clock of each batch whose offsets can be read."""
     found = {}
-    for number in checkpoint.committed():
+    for number in checkpoint.planned():
         with suppress(DamagedStateError):
             batch = checkpoint.batch(number)
             if batch is not None:

@@ -1,0 +1,195 @@
+"""What is damaged is decided in one place: the start says so just where a repair does something.
+
+Any of the small files of a group are torn or gone, alone and together. After a repair the start
+succeeds, and each batch that was done is done again as it was, or the refusal says what is lost.
+The same with files of state, on Spark: tests/disturbed/test_damage.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from millpond import admin
+from millpond.directory import Journal, StateDirectory, read_journal
+from millpond.errors import DamagedStateError, StateError
+from millpond.plan.plan import make_plan
+from millpond.testing import frame
+
+LAST = 4
+
+# `make test` does some, `make soak` many.
+CASES = int(os.environ.get("MILLPOND_DAMAGES", "20")) * 10
+
+
+def plan():
+    return make_plan(frame(name="list").apply(lambda value: value)._graph)
+
+
+def source(seq):
+    """What is planned for the batch of a clock."""
+    clock = {"seq": seq, "now": 1000 + seq, "marks": {}, "seen": {}, "arrived": {}}
+    return {"millpond": {"list": {"0": 10 * seq}}, "clock": clock}
+
+
+def group(folder, *, begun=False):
+    """A group without state, so without Spark: batches 0 to 4 are done, and 5 may be begun."""
+    directory = StateDirectory(folder, "group")
+    manifest = directory.admit(plan(), groups=8, partitions=1)
+    home = Path(directory.generation(manifest).path)
+    for name in ("offsets", "commits"):
+        (home / name).mkdir(parents=True)
+    (home / "metadata").write_text('{"id": "one"}')
+    planned = range(LAST + 2 if begun else LAST + 1)
+    for batch in planned:
+        lines = ["v1", '{"batchTimestampMs": 5}', json.dumps(source(batch + 1))]
+        (home / "offsets" / str(batch)).write_text("\n".join(lines))
+        if batch <= LAST:
+            (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    batches = {batch + 1: source(batch + 1) for batch in planned}
+    directory.journal_file(manifest).write(Journal(LAST - 1, batches).encode())
+    known = {"seq": LAST + 1, "seen": {}, "arrived": {}, "due": {}, "is_sure": True, "keys": []}
+    known["planned"] = source(LAST + 1)
+    directory.clock_file(manifest).write(json.dumps(known).encode())
+    return directory
+
+
+def files(directory):
+    """The files that may be damaged; copies of the manifest aside, of which one must be left."""
+    home = Path(directory.folder.path)
+    found = sorted(f for f in home.rglob("*") if f.is_file() and f.name != "manifest-0001.json")
+    return [f for f in found if f.name != "lock"]
+
+
+def start(directory):
+    """What a start does before Spark is started; return what it does again, by clock."""
+    manifest = directory.admit(plan(), groups=8, partitions=1)
+    journal = directory.journal(manifest)
+    if directory.goes_on_from(manifest) != directory.checkpoint(manifest).last():
+        directory.take_back(manifest)
+    seq = directory.committed_clock(manifest)
+    begun = directory.checkpoint(manifest).batch(seq)  # its number is one less than its clock
+    again = journal.behind(seq)
+    return seq, again | ({} if begun is None else {seq + 1: begun.source})
+
+
+def known(directory):
+    """The last clock of which anything is left: a batch whose every trace is gone never was."""
+    manifest = directory.recalled()
+    checkpoint = directory.checkpoint(manifest)
+    found = [number + 1 for number in checkpoint.committed()] + checkpoint.planned()[-1:]
+    found.append(read_journal(directory.journal_file(manifest)).delivered + 1)
+    with suppress(ValueError, TypeError):
+        found.append(json.loads(directory.clock_file(manifest).text() or "null")["seq"])
+    return max(found)
+
+
+def assert_nothing_is_lost(directory, known):
+    """Each batch that was done counts, or is done again as it was."""
+    seq, again = start(directory)
+    for done in range(seq + 1, known + 1):
+        assert again.get(done) == source(done)
+
+
+def test_the_start_says_damaged_if_and_only_if_a_repair_does_something(tmp_path):
+    told = {"whole": 0, "repaired": 0, "refused": 0}
+    for case in range(CASES):
+        dice = random.Random(case)
+        directory = group(tmp_path / str(case), begun=case % 2 == 0)
+        chosen = dice.sample(files(directory), dice.choice((1, 1, 2, 3, 4, 6, 9)))
+        for file in chosen:
+            data = file.read_bytes()
+            if dice.random() < 0.5:
+                file.unlink()
+            else:
+                file.write_bytes(data[: dice.randrange(len(data))])
+        left = known(directory)
+        what = (case, [file.name for file in chosen])
+
+        try:
+            directory.check(plan())
+            is_damaged = False
+        except DamagedStateError as error:
+            is_damaged = True
+            assert "\nFix: millpond state repair" in str(error), what
+        with admin.open(tmp_path / str(case), group="group") as state:
+            try:
+                repaired = state.repair()
+            except StateError as error:
+                assert is_damaged, what
+                assert "read is not known any more" in str(error), what
+                told["refused"] += 1
+                continue
+        assert bool(repaired.problems) == is_damaged, what
+        told["repaired" if is_damaged else "whole"] += 1
+        assert_nothing_is_lost(directory, left)
+
+    assert all(told.values()), told
+
+
+def repaired(directory):
+    home = Path(directory.folder.path)
+    with admin.open(home.parent, group="group") as state:
+        return state.repair()
+
+
+def home_of(directory):
+    return Path(directory.generation(directory.load()).path)
+
+
+@pytest.mark.parametrize("batches", [(3, 4), (0, 1, 2, 3, 4)])
+def test_batches_whose_commits_are_gone_are_done_again(batches, tmp_path):
+    directory = group(tmp_path)
+    for batch in batches:
+        (home_of(directory) / "commits" / str(batch)).unlink()
+    with pytest.raises(DamagedStateError, match=r"commits/\d is damaged: it is gone"):
+        directory.check(plan())
+
+    done = repaired(directory)
+
+    assert done.batches == len(batches)
+    seq, again = start(directory)
+    assert seq == LAST + 1 - len(batches)
+    assert again == {seq: source(seq) for seq in range(seq + 1, LAST + 2)}
+
+
+@pytest.mark.parametrize("what", ["torn", "gone"])
+def test_a_batch_that_was_committed_is_not_forgotten_with_its_offsets(what, tmp_path):
+    directory = group(tmp_path)
+    offsets = home_of(directory) / "offsets" / str(LAST)
+    offsets.write_text("to") if what == "torn" else offsets.unlink()
+    # The journal and the clock are as they were one batch before.
+    manifest = directory.load()
+    batches = {seq: source(seq) for seq in range(1, LAST + 1)}
+    directory.journal_file(manifest).write(Journal(LAST - 2, batches).encode())
+    known = json.loads(directory.clock_file(manifest).text())
+    before = {**known, "seq": LAST, "planned": source(LAST)}
+    directory.clock_file(manifest).write(json.dumps(before).encode())
+
+    with pytest.raises(StateError, match=r"what 1 of the later batches read is not known") as told:
+        repaired(directory)
+
+    assert (
+        "Fix: millpond state restore, if there is a backup; or start over: app.clear_state(True)"
+        in str(told.value)
+    )
+    directory.clear(reset_offsets=True)
+    assert start(directory) == (0, {})
+
+
+def test_damage_that_only_history_needs_is_left_to_history(tmp_path):
+    directory = group(tmp_path)
+    (home_of(directory) / "commits" / "1").write_text("to")
+
+    directory.check(plan())
+    with admin.open(tmp_path, group="group") as state:
+        found = state.verify()
+        assert state.repair().problems == []
+
+    assert found.is_whole
+    assert [Path(problem.file).name for problem in found.history] == ["1"]
