@@ -402,7 +402,7 @@ class LocalEngine:
     def complete(self, batch_id: int) -> None:
         """Everything is where it belongs already."""
 
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         """Take the records of a batch for a topic (the engine is its own `TopicWriter`)."""
         has_headers = "headers" in batch.schema.names
         headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows

@@ -365,7 +365,7 @@ class LogWriter:
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         if not self._log.exists(topic):
             self._create(topic, self._wanted.get(topic, 1))
         count = self._log.partitions(topic)
@@ -374,7 +374,7 @@ class LogWriter:
         headers = batch.column("headers") if has_headers else pa.nulls(batch.num_rows, pa.binary())
         table = pa.Table.from_arrays([*columns, headers], schema=SEGMENT)
         if count == 1:
-            self._log.append(topic, 0, table, self._writer, batch_id)
+            self._log.append(topic, 0, table, self._writer, batch_id, reads)
             return
         keys, instead = batch.column("key").to_pylist(), batch.column("partition").to_pylist()
         rows: list[list[int]] = [[] for _ in range(count)]
@@ -383,4 +383,4 @@ class LogWriter:
         for number, chosen in enumerate(rows):
             if chosen:
                 part = table.take(pa.array(chosen, pa.int64()))
-                self._log.append(topic, number, part, self._writer, batch_id)
+                self._log.append(topic, number, part, self._writer, batch_id, reads)

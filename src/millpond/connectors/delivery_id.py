@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.errors import MillpondError
 
-__all__ = ["DeliveryId", "delivery_id"]
+__all__ = ["DeliveryId", "delivery_id", "digest_of"]
 
 # Bytes of the digest: among 2**48 deliveries, two are alike with a probability of 2**-33.
 _DIGEST_BYTES = 16
@@ -51,6 +51,10 @@ def delivery_id(stream: str, number: int, reads: Any, sink: str) -> DeliveryId:
             number apart where a state directory was replaced by an older copy.
         sink: The name of the sink.
     """
-    content = json.dumps([stream, number, reads, sink], sort_keys=True).encode()
-    digest = blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-    return DeliveryId(f"{sink}-{number}-{digest}")
+    return DeliveryId(f"{sink}-{number}-{digest_of([stream, number, reads, sink])}")
+
+
+def digest_of(content: Any) -> str:
+    """Return a short text that tells JSON from any other."""
+    data = json.dumps(content, sort_keys=True).encode()
+    return blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()

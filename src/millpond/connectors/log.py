@@ -52,6 +52,9 @@ _INPUT = "created_as_input"
 # Versions of topic.json; from 2 on, segments have their end in their names.
 _FORMAT, _READABLE = 2, (1, 2)
 
+# Before the name of a writer: what its last batch read. Without it: the number of that batch.
+_READS = "reads:"
+
 
 class Partition:
     """One partition: a folder of segments. Remembers what it last saw of it."""
@@ -167,16 +170,20 @@ class Partition:
             return segment.path.stat().st_size // max(1, self._end_of(segment) - segment.first)
         return 0
 
-    def append(self, table: pa.Table, writer: str = "", batch: int = 0) -> bool:
-        """Add records at the end; return False where the writer's batch is there already."""
+    def append(self, table: pa.Table, writer: str = "", batch: int = 0, reads: str = "") -> bool:
+        """Add records at the end; return False where the writer's batch is there already.
+
+        `reads` tells a batch from another one of its number: a digest of what it reads.
+        """
         with locked(self.path / "lock"):
             end = self.end()
             last = self._segments[-1] if self._segments else None
             writers = dict(self._writers_of(last))
             if writer:
-                if self._has(writers, writer, batch):
+                if self._has(writers, writer, batch, reads):
                     return False
                 writers[writer] = batch
+                writers[_READS + writer] = reads
             if table.num_rows == 0:
                 return True
             written = write_segment(self.path, end, table, writers, ".writing")
@@ -189,12 +196,20 @@ class Partition:
             self._writers = last, {} if last is None else writers_of(last)
         return self._writers[1]
 
-    def _has(self, writers: dict[str, Any], writer: str, batch: int) -> bool:
+    def _has(self, writers: dict[str, Any], writer: str, batch: int, reads: str) -> bool:
         last = writers.get(writer, -1)
-        if last > batch:  # only the last batch is ever run again
+        if last > batch:  # only the last batch is ever replayed
             msg = (
                 f"{self.path} has batch {last} of {writer!r}, which now writes batch "
                 f"{batch}: its state directory was put back to an older copy.\n"
+                "Fix: use the state directory that wrote the topic, or app.clear_state()."
+            )
+            raise TopicError(msg)
+        known = writers.get(_READS + writer, "")
+        if last == batch and known and reads and known != reads:
+            msg = (
+                f"{self.path} has batch {batch} of {writer!r}, which now writes another batch of "
+                "that number: what the first one read is lost from the state directory.\n"
                 "Fix: use the state directory that wrote the topic, or app.clear_state()."
             )
             raise TopicError(msg)
@@ -312,10 +327,16 @@ class Log:
         return self._partition(topic, partition).read(start, end)
 
     def append(
-        self, topic: str, partition: int, table: pa.Table, writer: str = "", batch: int = 0
+        self,
+        topic: str,
+        partition: int,
+        table: pa.Table,
+        writer: str = "",
+        batch: int = 0,
+        reads: str = "",
     ) -> bool:
         """Add records to a partition; return False where the writer's batch is there already."""
-        return self._partition(topic, partition).append(table, writer, batch)
+        return self._partition(topic, partition).append(table, writer, batch, reads)
 
     def verify(self, topic: str) -> tuple[list[DamagedTopicError], int]:
         """Read all of a topic; return what is damaged, and how many segments have no checksum."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millpond.connectors.delivery_id import DeliveryId, delivery_id
+from millpond.connectors.delivery_id import DeliveryId, delivery_id, digest_of
 from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.sinks import collected
 from millpond.plan.plan import Output, Plan
@@ -26,8 +26,8 @@ __all__ = ["Delivery", "TopicWriter"]
 class TopicWriter(Protocol):
     """Appends the records of a batch to a topic, once."""
 
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
-        """Take the records of a batch for a topic."""
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
+        """Take the records of a batch for a topic; `reads` is a digest of what it reads."""
 
     def complete(self, batch_id: int) -> None:
         """Let readers of the topics see all of the batch."""
@@ -60,7 +60,7 @@ class Delivery:
 
     def deliver(self, gathered: Gathered, batch_id: int, reads: Any = None) -> None:
         """Deliver one batch under its number; `reads` is what it reads, as JSON."""
-        self._write_topics(gathered.outputs, batch_id)
+        self._write_topics(gathered.outputs, batch_id, digest_of(reads) if reads else "")
         ends: list[pa.RecordBatch] = []
         for number, batch in sorted(gathered.outputs.items()):
             output = self._plan.outputs[number]
@@ -70,9 +70,9 @@ class Delivery:
                 self._hand_over(output, batch, partial(delivery_id, self._stream, batch_id, reads))
         self._collect(ends)
 
-    def deliver_dead_letters(self, gathered: Gathered, batch_id: int) -> None:
+    def deliver_dead_letters(self, gathered: Gathered, batch_id: int, reads: Any = None) -> None:
         """Write the dead letters of a batch, and nothing else."""
-        self._write_topics(self._dead_of(gathered), batch_id)
+        self._write_topics(self._dead_of(gathered), batch_id, digest_of(reads) if reads else "")
 
     def count_dead_letters(self, gathered: Gathered) -> int:
         """Return how many dead letters a batch has."""
@@ -110,7 +110,7 @@ class Delivery:
             shown = collected(record, True) if step.options.get("metadata") else record.value
             self._show(shown, step.options.get("pretty", True))
 
-    def _write_topics(self, outputs: dict[int, pa.RecordBatch], batch_id: int) -> None:
+    def _write_topics(self, outputs: dict[int, pa.RecordBatch], batch_id: int, reads: str) -> None:
         parts: dict[str, list[pa.RecordBatch]] = {}
         for number in sorted(outputs):
             output = self._plan.outputs[number]
@@ -122,7 +122,7 @@ class Delivery:
                     parts.setdefault(topic, []).append(part)
         for topic, batches in parts.items():
             whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
-            self._topics.write(topic, whole, batch_id)
+            self._topics.write(topic, whole, batch_id, reads)
         self._topics.complete(batch_id)
 
 

@@ -406,7 +406,7 @@ class SparkRun:
         if self._backfill is not None:
             self._backfill.dead += self._delivery.count_dead_letters(gathered)
             if not self._backfill.outputs:
-                self._delivery.deliver_dead_letters(gathered, number)
+                self._delivery.deliver_dead_letters(gathered, number, self._batch.reads)
                 return
         self._delivery.deliver(gathered, number, self._batch.reads)
 

@@ -114,6 +114,22 @@ def test_a_writer_whose_state_was_put_back_is_refused(log):
         log.append("clicks", 0, table(b"a"), "app/1", 0)
 
 
+def test_another_batch_of_the_same_number_is_refused(log):
+    log.append("clicks", 0, table(b"a"), "app/1", 1, "what it reads")
+
+    assert not log.append("clicks", 0, table(b"a"), "app/1", 1, "what it reads")
+    with pytest.raises(TopicError, match="another batch of that number(.|\n)*Fix:"):
+        log.append("clicks", 0, table(b"b"), "app/1", 1, "something else")
+
+    assert values(log) == [b"a"]
+
+
+def test_a_segment_that_does_not_say_what_its_batch_read_is_known_by_number(log):
+    log.append("clicks", 0, table(b"a"), "app/1", 1)
+
+    assert not log.append("clicks", 0, table(b"a"), "app/1", 1, "what it reads")
+
+
 def test_a_batch_is_a_no_op_after_a_restart_too(log, tmp_path):
     log.append("clicks", 0, table(b"a"), "app/1", 7)
 

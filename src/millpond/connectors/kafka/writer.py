@@ -112,8 +112,11 @@ class KafkaWriter:
 
     # --- a batch ----------------------------------------------------------------------------
 
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int) -> None:
-        """Take records of a batch; they leave when it is complete."""
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
+        """Take records of a batch; they leave when it is complete.
+
+        Ranges of topics tell it from another batch of its number, so `reads` is not looked at.
+        """
         self._parts.append((topic, batch))
 
     def complete(self, batch_id: int) -> None:
