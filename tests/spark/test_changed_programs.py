@@ -141,11 +141,39 @@ def test_a_window_of_another_length_starts_empty_once_that_was_accepted(programs
     programs.run()
 
     assert programs.values("clicks/default") == {"n": 5}
-    assert "[3]" in json.dumps(programs.values(old))
-    assert "[2]" in json.dumps(programs.values(new))
+    assert [window["n"] for window in programs.values(old).values()] == [3]
+    assert [window["n"] for window in programs.values(new).values()] == [2]
     programs.run()
     programs.write(COUNT + session(10))
     assert f"state under {new}," in programs.refusal()
+
+
+# --- an aggregation that is gone ----------------------------------------------------------------
+
+
+def test_a_removed_aggregation_is_refused_until_it_is_put_back_or_accepted(programs):
+    both = 'clicks.agg(n=mp.Count(), most=mp.Max("n"))'
+    programs.write(both)
+    programs.send(2)
+    programs.run()
+
+    programs.write("clicks.agg(n=mp.Count())")
+    message = programs.refusal()
+    assert "  most was Max(n) and is not there any more\nFix: put it back, or" in message
+    assert 'millpond check --accept APP.py, or Application(on_state_change="accept")' in message
+    assert programs.verdicts() == {"clicks/agg": "refuse"}
+    programs.write(both)
+    assert programs.verdicts() == {"clicks/agg": "reuse"}
+    programs.write("clicks.agg(n=mp.Count())")
+    assert programs.does("check --accept APP.py").exit_code == 0
+    programs.send(1)
+    programs.run()
+    assert programs.values("clicks/agg") == {"n": 3}
+
+    programs.write('clicks.agg(most=mp.Max("n"))', on_state_change="accept")
+    programs.send(1)
+    programs.run()
+    assert programs.values("clicks/agg") == {"most": 3}
 
 
 def test_an_orphan_of_long_ago_blocks_no_unrelated_step_and_can_be_dropped(programs):

@@ -4,7 +4,8 @@ import pytest
 
 from millpond import Collect, Count, Mean, Reduce, Sum
 from millpond.admin.fields import Fields
-from millpond.directory import Manifest, _claims_of
+from millpond.claims import claims_of
+from millpond.directory import Manifest
 from millpond.state.codec import Codec
 from millpond.state.plain import to_plain
 from millpond.state.rows import group_rows
@@ -23,7 +24,7 @@ def run(sdf, records, after=None):
 def seen(engine, *, with_program=True, key="a"):
     """What is shown of a key: name to value."""
     manifest = Manifest(8, 1)
-    manifest.say(_claims_of(engine.plan, manifest.claims()), None)
+    manifest.say(claims_of(engine.plan, manifest.claims()), None)
     manifest.layouts = engine.layouts
     value = CODEC.decode if with_program else to_plain
     fields = Fields(manifest, engine.plan if with_program else None, CODEC, value)
@@ -94,22 +95,24 @@ ALL = Reduce(lambda so_far, value: [*so_far, value["v"]], lambda value: [value["
 def test_sessions_are_shown_whether_they_keep_states_or_records():
     states = run(frame().session_window(5, grace_ms=99).agg(**FIELDS).final(), RECORDS)
     sdf = frame().session_window(5, grace_ms=99).agg(**FIELDS, all=ALL).final()
+    current = run(frame().session_window(5, grace_ms=99).agg(**FIELDS).current(), RECORDS)
     records = run(sdf, RECORDS)
     mixed = run(sdf, [("a", {"v": 6}, 15)], after=states)
 
     whole = {
-        "1": {"start": 1, "end": 1, "n": 1, "mean": 2.0},
-        "12": {"start": 12, "end": 14, "n": 2, "mean": 4.5},
+        "1": {"start": 1, "end": 2, "n": 1, "mean": 2.0},
+        "12": {"start": 12, "end": 15, "n": 2, "mean": 4.5},
     }
     assert seen(states) == whole
+    assert current.values[2] == whole["12"]
     assert seen(records)["12"] == {**whole["12"], "all": [4, 5]}
-    assert seen(records, with_program=False)["12"] == {"start": 12, "end": 14, "records": 2}
+    assert seen(records, with_program=False)["12"] == {"start": 12, "end": 15, "records": 2}
     assert seen(mixed) == {
         "1": {**whole["1"], "all": None},
-        "12": {"start": 12, "end": 15, "n": 3, "mean": 5.0, "all": [6]},
+        "12": {"start": 12, "end": 16, "n": 3, "mean": 5.0, "all": [6]},
     }
     assert seen(mixed, with_program=False)["12"] == {
-        "start": 12, "end": 15, "n": 2, "mean": {"$tuple": [9, 2]}, "all": None, "records": 1
+        "start": 12, "end": 16, "n": 2, "mean": {"$tuple": [9, 2]}, "all": None, "records": 1
     }  # fmt: skip
 
 

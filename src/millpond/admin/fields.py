@@ -114,7 +114,7 @@ class Fields:
 
     def _session(self, form: _Form, session: list[Any]) -> tuple[str, Any]:
         start, last = session[:2]
-        window = {"start": start, "end": last}
+        window = {"start": start, "end": last + 1}
         opened = [*session[:2], list(map(_opened, session[2])), *session[3:]]
         records, kept = session_parts(opened, form.kept_states)
         if not records:

@@ -113,6 +113,8 @@ class Sessions(WindowLogic):
 
     def _states(self, session: Open) -> Any:
         """Return the states of a session, for `merge`."""
+        if len(session) == 3 and self._kept_states:  # the common case
+            return self.totals.lifted(session[2])
         records, kept = self._parts(session)
         return self._folded(records, kept) if records else self.totals.lifted(kept)
 
