@@ -58,6 +58,7 @@ class Totals:
         self._first = len(known[0])
         is_like_first = len(order) + 1 == self._first
         self._mark = [*[None] * is_like_first, len(known) - 1]
+        self._count, self._length = len(order), len(order) + len(self._mark)
 
     def start(self) -> States:
         return [aggregation.start() for aggregation in self._aggregations]
@@ -85,11 +86,15 @@ class Totals:
 
     def keep(self, states: States) -> States:
         """Return what is to be kept of states."""
-        return [*states, *self._mark] if self.is_evolved else states
+        return states + self._mark if self.is_evolved else states
 
     def read(self, kept: States) -> States:
         """Return the states of what was kept; those of new aggregations start."""
-        return self.started(self.lifted(kept)) if self.is_evolved else kept
+        if not self.is_evolved:
+            return kept
+        if len(kept) == self._length and kept[-1] == self._mark[-1]:
+            return kept[: self._count]  # of the present layout, as most are
+        return self.started(self.lifted(kept))
 
     def lifted(self, kept: States) -> States:
         """Return the states of what was kept, for `merge`: new aggregations have not begun."""
