@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -65,3 +66,32 @@ def test_the_folder_of_a_program_that_was_killed_is_removed_by_the_next(place):
         running.send_signal(signal.SIGKILL)
     third = Scratch("millpond-x-")
     assert names(place) == {second.path.name, third.path.name}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "file", "link", "socket"])
+def test_what_others_put_under_such_a_name_neither_blocks_a_start_nor_is_touched(
+    place, kind, monkeypatch
+):
+    planted = place / "millpond-x-planted.scratch"
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere" / "kept").write_text("kept")
+    if kind == "fifo":
+        os.mkfifo(planted)
+    elif kind == "file":
+        planted.write_text("")
+    elif kind == "link":
+        planted.symlink_to(place / "elsewhere")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            monkeypatch.chdir(place)  # the name of a socket must be short
+            bound.bind(planted.name)
+
+    folder = Scratch("millpond-x-")
+
+    assert names(place) == {"elsewhere", planted.name, folder.path.name}
+    assert (place / "elsewhere" / "kept").read_text() == "kept"
+    folder.remove()
+
+
+def test_java_gets_no_other_folder_where_its_own_may_be_executed(place):
+    assert scratch.java_temp(str(place)) == ""

@@ -10,6 +10,7 @@ hands over streams, arguments and environment. It ends when the program that sta
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import os
 import runpy
@@ -49,6 +50,13 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
     scratch = Scratch("millpond-python-")
     atexit.register(scratch.remove)
     folder = scratch.path
+    launch = Path(__file__).with_name("launch.py")
+    command = [sys.executable, "-I", "-S", str(launch), str(folder / _SOCKET), sys.executable]
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o700)
+    if not os.access(script, os.X_OK):
+        raise OSError(errno.EACCES, "temporary files may not be executed (noexec)", str(script))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / _SOCKET))
         listener.listen(64)  # who comes while the nursery imports waits
@@ -61,11 +69,6 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
             start_new_session=True,  # Ctrl-C is for the program
         )
     atexit.register(nursery.kill)
-    launch = Path(__file__).with_name("launch.py")
-    command = [sys.executable, "-I", "-S", str(launch), str(folder / _SOCKET), sys.executable]
-    script = folder / "python"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-    script.chmod(0o700)
     return str(script), nursery
 
 

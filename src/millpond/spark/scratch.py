@@ -10,14 +10,19 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Scratch"]
+__all__ = ["Scratch", "java_temp"]
 
 # Nobody else's folders are called like this.
 _SUFFIX = ".scratch"
+
+# Everybody may write to the folder of temporary files: what has such a name may be a link, or a
+# pipe that would block who opens it.
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Scratch:
@@ -36,7 +41,7 @@ class Scratch:
     def _make(self, prefix: str) -> int | None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX))
         with suppress(FileNotFoundError):
-            lock = os.open(self.path, os.O_RDONLY)
+            lock = os.open(self.path, _FOLDER)
             fcntl.flock(lock, fcntl.LOCK_SH)
             if self.path.exists():
                 return lock
@@ -55,12 +60,37 @@ class Scratch:
         os.close(self._lock)
 
 
+def java_temp(usual: str = "/tmp") -> str:
+    """Return the option that gives Java another temporary folder, where it needs one.
+
+    Java unpacks libraries of RocksDB and others there and executes them. Where it is mounted
+    noexec, the user's cache folder takes its place.
+    """
+    if not _is_noexec(usual):
+        return ""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = cache / "millpond" / "tmp"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # no room, or a user without a home
+        return ""
+    return "" if _is_noexec(str(folder)) else f'-Djava.io.tmpdir="{folder}"'
+
+
+def _is_noexec(folder: str) -> bool:
+    """Tell whether programs in a folder cannot be executed; on Linux, where Java has one /tmp."""
+    flag = getattr(os, "ST_NOEXEC", 0)
+    return sys.platform == "linux" and bool(os.statvfs(folder).f_flag & flag)
+
+
 def _remove_left_over(prefix: str) -> None:
     """Remove the folders of runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*{_SUFFIX}"):
         with suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
+            lock = os.open(folder, _FOLDER)
             try:
+                if os.fstat(lock).st_uid != os.geteuid():
+                    continue
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:

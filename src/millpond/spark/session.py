@@ -28,7 +28,9 @@ from millpond.errors import ConfigError, EngineError
 from millpond.files import is_object_store, is_remote
 from millpond.spark.archive import find_java, java_version, options_for_use
 from millpond.spark.nursery import open_nursery
+from millpond.spark.scratch import java_temp
 from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
+from millpond.spark.sockets import socket_settings
 
 __all__ = [
     "OBJECT_STORE",
@@ -49,8 +51,6 @@ _SESSION = {
     # Outputs of a batch pass the driver; their size is bounded by max_records_per_batch.
     "spark.driver.maxResultSize": "0",
     "spark.driver.memory": "3g",
-    # No TCP between the JVM and its Python workers.
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
 
@@ -226,7 +226,7 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
     builder = SparkSession.builder.master(master).appName(f"millpond {name}")
-    local = _LOCAL if is_local else {}
+    local = {**_LOCAL, **socket_settings()} if is_local else {}
     config, hidden = divide(config)
     for key, value in {**_SESSION, **local, **config}.items():
         if key != PARTITIONS:  # it belongs to this application; Spark may serve others later
@@ -283,6 +283,7 @@ def _java_options(config: dict[str, str], *, lasts: bool) -> str:
         _STEADY_HEAP,
         "" if "spark.driver.memory" in config else _REGIONS,
         _ONE_STEP if _has_one_step() else "",
+        java_temp(),
         "" if makes else options_for_use(),
         config.get(_JAVA_OPTIONS, ""),
     ]
@@ -339,7 +340,7 @@ def _python() -> str:
         return sys.executable
     try:
         return open_nursery()
-    except OSError:  # no room for temporary files, or their path is too long for a socket
+    except OSError:  # no room for temporary files, or not to execute them, or too long a path
         return sys.executable
 
 
