@@ -194,3 +194,16 @@ def test_a_frame_of_several_topics_is_tested_by_topic():
     assert sdf.test(5, topic=other) == [(5, b"key", 0, None)]
     with pytest.raises(ConfigError, match="Fix:"):
         sdf.test(5)
+
+
+def test_what_a_list_sink_tells_of_a_record_comes_before_its_fields_and_never_hides_one():
+    sink = mp.ListSink(metadata=True)
+    sdf = frame()
+    sdf.sink(sink)
+
+    run_local(sdf, [("k", {"a": 1, "_key": "mine"}, 5)])
+
+    (told,) = sink
+    names = ["_key", "_timestamp", "_headers", "_topic", "_partition", "_offset", "a"]
+    assert list(told) == names
+    assert (told["_key"], told["_timestamp"]) == ("mine", 5)

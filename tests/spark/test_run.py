@@ -429,3 +429,31 @@ def test_a_module_that_workers_do_not_find_is_named(make_app, tmp_path, monkeypa
 
     with pytest.raises(EngineError, match="Fix: let the workers find pricing_of_ours: install it"):
         app.run(drain=True)
+
+
+class Wanted(mp.Deserializer):
+    """As programs for Quix Streams write them."""
+
+    def __call__(self, value, ctx):
+        if value == b"unwanted":
+            raise mp.IgnoreMessage("of no interest")
+        return f"{ctx.topic} {value.decode()}"
+
+
+def test_records_that_are_ignored_count_as_filtered_and_the_others_go_on(make_app):
+    def long_only(value, state):
+        if len(value) < 4:
+            raise mp.IgnoreMessage("too short")
+        return value, count(value, state)
+
+    app = make_app(auto_offset_reset="earliest", use_changelog_topics=False)
+    topic = app.topic("t", value_deserializer=Wanted())
+    with app.get_producer() as producer:
+        for value in (b"1", b"unwanted", b"22", b"333"):
+            producer.produce(topic.name, value, b"k")
+    app.dataframe(topic).apply(long_only, stateful=True)
+
+    assert app.run(drain=True) == [("t 22", 1), ("t 333", 2)]
+    (report,) = [report for report in app.reports if report.read]
+    assert report.reconciles
+    assert sum(stage.filtered for stage in report.stages.values()) == 2

@@ -85,11 +85,11 @@ def collected(record: Any, metadata: bool) -> Any:
         return record.value
     value = record.value if isinstance(record.value, dict) else {"_value": record.value}
     return {
-        **value,
         "_key": record.key,
         "_timestamp": record.timestamp,
         "_headers": record.headers,
         "_topic": record.topic,
         "_partition": record.partition,
         "_offset": record.offset,
+        **value,
     }
