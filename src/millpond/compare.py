@@ -226,7 +226,8 @@ def _older_program(
             f"the state {scope}/{store} of group {group!r} is of version {was}; this program knows "
             f"versions up to {version}."
         )
-        yield why, "run the newer program, or rewind to before it ran: millpond state rewind."
+        fix = "run the newer program, or rewind to before it ran: "
+        yield why, fix + "millpond state rewind APP.py --to BATCH."
 
 
 def _versions(known: Known, plan: Plan, scope: str, store: str) -> tuple[int, int]:

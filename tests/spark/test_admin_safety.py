@@ -259,7 +259,7 @@ def test_the_command_that_a_refused_rename_names_works_as_it_is_printed(make_app
     words = shlex.split(str(refused.value).partition("state: millpond ")[2].partition(";")[0])
     words[words.index("APP.py")] = str(tmp_path / "APP.py")
 
-    done = run(*words)
+    done = run(*words, "--yes")
 
     assert done.exit_code == 0, done.output
     renamed.run(drain=True)
