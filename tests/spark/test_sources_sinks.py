@@ -12,6 +12,7 @@ import pytest
 import millpond as mp
 import millpond.testing
 from millpond.connectors.log import Log
+from millpond.errors import TopicError
 from millpond.testing import run_local
 
 pytestmark = pytest.mark.spark
@@ -47,6 +48,27 @@ def test_a_folder_of_files_is_read_once_and_new_files_are_picked_up(make_app, tm
     write_files(folder, kind, "2", ROWS[:1])
     assert app.run(drain=True) == [("ann", 5)]
     assert app.run(drain=True) == []
+
+
+def test_a_file_that_was_deleted_because_it_cannot_be_read_is_left_out(make_app, tmp_path):
+    folder = tmp_path / "in"
+    write_files(folder, "csv", "1", ROWS)
+    (folder / "2.csv").write_text("user,n\nann\n")
+    write_files(folder, "csv", "3", ROWS[:1])
+
+    def run(**options):
+        app = make_app()
+        source = mp.FileSource(folder, "csv", key="user", name="in", **options)
+        app.dataframe(source=source).apply(total, stateful=True)
+        return app.run(drain=True)
+
+    with pytest.raises(TopicError, match="2.csv cannot be read as csv"):
+        run()
+    (folder / "2.csv").unlink()
+    with pytest.raises(TopicError, match="2.csv was seen and is gone(.|\n)*on_missing"):
+        run()
+
+    assert run(on_missing="skip") == [("ann", 1), ("bob", 2), ("ann", 4), ("ann", 5)]
 
 
 def test_rate_source_gives_numbers_at_a_rate_and_ends_at_count(make_app):

@@ -1,4 +1,4 @@
-"""Sources: topics of the embedded log, Python iterables, a steady rate, folders of files.
+"""Sources: topics of the embedded log, Python iterables, folders of files; `rate` has one more.
 
 Each settings object (`ListSource`, `RateSource`, `FileSource`) builds the `SourceReader` that
 runs. `SparkSource` carries any streaming DataFrame of Spark's own.
@@ -6,28 +6,30 @@ runs. `SparkSource` carries any streaming DataFrame of Spark's own.
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from millpond.connectors import inflight
+from millpond.connectors.file_list import FileList, kind_of, open_regular
 from millpond.connectors.items import as_record
-from millpond.connectors.log import SEGMENT, Log, durable_write
+from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.protocols import Offsets
-from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
+from millpond.connectors.rate import RateReader, RateSource
+from millpond.connectors.serde import Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name, no_offsets
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
-__all__ = ["CRASH", "END", "FileSource", "ListSource", "RateSource", "SparkSource"]
+__all__ = ["CRASH", "END", "FileSource", "ListSource", "RateReader", "RateSource", "SparkSource"]
 
 
 class Mark:
@@ -209,75 +211,6 @@ class Spool:
         return len(items)
 
 
-# --- a steady rate --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RateSource:
-    """Records at a steady rate: values `{"value": 0}`, `{"value": 1}`, ... with their times.
-
-    Args:
-        rows_per_second: How many records a second.
-        count: Stop after so many; None: for ever.
-        name: Name of the source; state and offsets belong to it.
-    """
-
-    rows_per_second: int
-    count: int | None = None
-    name: str = "rate"
-
-    def __post_init__(self) -> None:
-        check_name(self.name, "source")
-        if type(self.rows_per_second) is not int or self.rows_per_second < 1:
-            msg = f"rows_per_second must be an int of 1 or more, got {shown(self.rows_per_second)}."
-            raise ConfigError(msg + "\nFix: RateSource(rows_per_second=10).")
-
-    @property
-    def value_deserializer(self) -> Deserializer:
-        return JSONDeserializer()
-
-    @property
-    def key_deserializer(self) -> Deserializer:
-        return BytesDeserializer()
-
-    def reader(self, spool: str) -> RateReader:
-        return RateReader(self.rows_per_second, self.count)
-
-
-@dataclass(frozen=True)
-class RateReader:
-    """The partition's number is the moment of the start, so every range can be made again."""
-
-    rate: int
-    count: int | None
-
-    def initial(self, reset: str) -> Offsets:
-        return {str(_now_ms()): 0}
-
-    def latest(self) -> Offsets:
-        return {}
-
-    def latest_from(self, start: Offsets) -> Offsets:
-        now = _now_ms()
-        most = self.count if self.count is not None else 2**62
-        return {p: max(o, min(most, (now - int(p)) * self.rate // 1000)) for p, o in start.items()}
-
-    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        rows = range(start, end)
-        begin = int(partition)
-        columns = [
-            pa.nulls(len(rows), pa.binary()),
-            pa.array([b'{"value":%d}' % i for i in rows], pa.binary()),
-            pa.array([begin + i * 1000 // self.rate for i in rows], pa.int64()),
-            pa.nulls(len(rows), pa.binary()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 # --- folders of files -----------------------------------------------------------------------
 
 _FORMATS = {"json": ("*.json", "*.jsonl"), "csv": ("*.csv",), "parquet": ("*.parquet",)}
@@ -292,14 +225,18 @@ class FileSource:
     """A folder of JSON lines, CSV or Parquet files; new files are picked up as they appear.
 
     A file must appear whole (write it aside and rename it) and not change afterwards. Files are
-    read in the order in which they were first seen, by name where several appear at once.
+    read in the order in which they were first seen, by name where several appear at once. Folders,
+    pipes and devices with the name of a file are refused, and links that leave the folder.
 
     Args:
         path: The folder, or one file.
         format: "json" (one document a line), "csv" (with a header line) or "parquet".
         key: Name of the column that is the record's key; None: no key.
-        timestamp: Name of the column that is the record's time in ms; None: the file's time.
+        timestamp: Name of the column that is the record's time: milliseconds, or a date and time,
+            which is UTC where it has no zone. None: the file's time.
         name: Name of the source; state and offsets belong to it. Default: the folder's name.
+        on_missing: What happens where a file was seen and is gone before it was read: "stop", or
+            "skip" to go on without it.
     """
 
     path: str | Path
@@ -307,8 +244,12 @@ class FileSource:
     key: str | None = None
     timestamp: str | None = None
     name: str = field(default="")
+    on_missing: str = "stop"
 
     def __post_init__(self) -> None:
+        if self.on_missing not in ("stop", "skip"):
+            msg = f"on_missing must be 'stop' or 'skip', got {shown(self.on_missing)}."
+            raise ConfigError(msg + "\nFix: on_missing='stop'.")
         if self.format not in _FORMATS:
             msg = f"FileSource reads {', '.join(_FORMATS)}, not {shown(self.format)}."
             raise ConfigError(msg + '\nFix: format="json".')
@@ -332,8 +273,11 @@ class FileSource:
     def reader(self, spool: str) -> FileReader:
         path = Path(self.path).absolute()
         if not path.exists():
-            msg = f"there is no file or folder {str(self.path)!r}.\nFix: create it, or mend path=."
-            raise ConfigError(msg)
+            msg = f"there is no file or folder {str(self.path)!r}."
+            raise ConfigError(msg + "\nFix: create it, or correct path=.")
+        if not path.is_dir() and not path.is_file():
+            msg = f"{str(self.path)!r} is {kind_of(path)}, not a file or a folder."
+            raise ConfigError(msg + "\nFix: give a folder with files, or a file.")
         return FileReader(self, str(path), str(Path(spool) / f"{self.name}.files.json"))
 
 
@@ -352,7 +296,7 @@ class FileReader:
         return {"files": 0}
 
     def latest(self) -> Offsets:
-        return {"files": len(self._refresh())}
+        return {"files": len(self._list().refresh())}
 
     def known(self) -> Offsets:
         """Return the end as it was last seen; only one process may call `latest`."""
@@ -374,27 +318,37 @@ class FileReader:
 
     def read_file(self, number: int) -> Iterator[pa.RecordBatch]:
         file = Path(self._files()[number])
-        if not file.exists():
-            msg = f"file {file} was there and is gone.\nFix: put it back; a replay needs it."
-            raise TopicError(msg)
-        modified = int(file.stat().st_mtime * 1000)
         try:
-            if self.source.is_raw:
-                yield self._lines(file, modified)
-            else:
-                yield self._rows(file, modified)
-        except (pa.ArrowInvalid, ValueError, KeyError, TypeError, SerializationError) as error:
+            opened = open_regular(file)
+        except FileNotFoundError:
+            if self.source.on_missing == "skip":
+                return
             msg = (
-                f"file {file} cannot be read as {self.source.format}: {error}.\n"
-                "Fix: mend or remove the file, or check format=, key= and timestamp=."
+                f"file {file} was seen and is gone; it has not been read, or a batch with it is "
+                'done again.\nFix: put it back, or go on without it: FileSource(on_missing="skip").'
             )
-            raise TopicError(msg) from error
+            raise TopicError(msg) from None
+        with opened:
+            self._list().check(file)
+            modified = int(os.fstat(opened.fileno()).st_mtime * 1000)
+            try:
+                if self.source.is_raw:
+                    yield self._lines(opened, modified)
+                else:
+                    yield self._rows(opened, modified)
+            except _UNREADABLE as error:
+                msg = (
+                    f"file {file} cannot be read as {self.source.format}: {error}.\n"
+                    "Fix: correct the file, or format=, key= or timestamp=; or remove it and go on "
+                    'without it: FileSource(on_missing="skip").'
+                )
+                raise TopicError(msg) from error
 
-    def _lines(self, file: Path, modified: int) -> pa.RecordBatch:
-        lines = [line for line in file.read_bytes().splitlines() if line.strip()]
+    def _lines(self, file: BinaryIO, modified: int) -> pa.RecordBatch:
+        lines = [line for line in file.read().splitlines() if line.strip()]
         return _segment([None] * len(lines), lines, [modified] * len(lines), len(lines))
 
-    def _rows(self, file: Path, modified: int) -> pa.RecordBatch:
+    def _rows(self, file: BinaryIO, modified: int) -> pa.RecordBatch:
         rows = _read_rows(file, self.source.format)
         codec, key, timestamp = Codec(), self.source.key, self.source.timestamp
         for row in rows:
@@ -406,20 +360,22 @@ class FileReader:
         times = [modified if timestamp is None else _to_ms(row[timestamp]) for row in rows]
         return _segment(keys, [inflight.encode(row) for row in rows], times, len(rows))
 
-    def _files(self) -> list[str]:
-        file = Path(self.listing)
-        return list(json.loads(file.read_text())) if file.exists() else []
+    def _list(self) -> FileList:
+        return FileList(Path(self.path), _FORMATS[self.source.format], Path(self.listing))
 
-    def _refresh(self) -> list[str]:
-        known = self._files()
-        path = Path(self.path)
-        patterns = _FORMATS[self.source.format]
-        found = [path] if path.is_file() else sorted(f for p in patterns for f in path.glob(p))
-        new = [str(file) for file in found if str(file) not in set(known)]
-        if new:
-            Path(self.listing).parent.mkdir(parents=True, exist_ok=True)
-            durable_write(Path(self.listing), known + new)
-        return known + new
+    def _files(self) -> list[str]:
+        return self._list().known()
+
+
+# What a file of another form, or with other columns, brings about.
+_UNREADABLE = (
+    pa.ArrowInvalid,
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    SerializationError,
+)
 
 
 def _segment(keys: list[Any], values: list[Any], times: list[int], rows: int) -> pa.RecordBatch:
@@ -432,7 +388,7 @@ def _segment(keys: list[Any], values: list[Any], times: list[int], rows: int) ->
     return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
 
 
-def _read_rows(file: Path, format: str) -> list[dict[str, Any]]:
+def _read_rows(file: BinaryIO, format: str) -> list[dict[str, Any]]:
     if format == "parquet":
         import pyarrow.parquet as pq
 
@@ -441,15 +397,23 @@ def _read_rows(file: Path, format: str) -> list[dict[str, Any]]:
         import pyarrow.csv as csv
 
         return csv.read_csv(file).to_pylist()  # type: ignore[no-any-return]
-    return [JSONDeserializer()(line) for line in file.read_bytes().splitlines() if line.strip()]
+    return [JSONDeserializer()(line) for line in file.read().splitlines() if line.strip()]
 
 
 def _to_ms(moment: Any) -> int:
+    """Return milliseconds; a time without a zone is UTC, as a date is, on every machine."""
+    if isinstance(moment, str) and not moment.strip("-").isdecimal():
+        moment = datetime.fromisoformat(moment)
     if isinstance(moment, datetime):
-        return int(moment.timestamp() * 1000)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        since: timedelta = moment - _EPOCH
+        return since // timedelta(milliseconds=1)
     if isinstance(moment, date):
-        return int(datetime(moment.year, moment.month, moment.day, tzinfo=UTC).timestamp() * 1000)
+        return _to_ms(datetime(moment.year, moment.month, moment.day, tzinfo=UTC))
     return int(moment)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 # --- Spark's own ----------------------------------------------------------------------------

@@ -1,5 +1,10 @@
 import json
+import os
 import pickle
+import socket
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -205,6 +210,48 @@ def test_a_rate_stops_after_its_count():
     assert RateReader(rate=10, count=5).latest_from({"1000": 0}) == {"1000": 5}
 
 
+def made(reader, seconds):
+    """How many records there are so many seconds after the start."""
+    return reader._made(int(seconds * 1000))
+
+
+def test_a_rate_that_ramps_up_grows_evenly_as_in_spark():
+    reader = RateSource(rows_per_second=10, ramp_up=4_000).reader("")
+
+    # Of Spark, with rampUpTime 4: 0 2 6 12 20 30 40. It counts whole seconds, so between the start
+    # and the end of the ramp it is ahead by less than a second.
+    assert [made(reader, s) for s in range(7)] == [0, 1, 5, 11, 20, 30, 40]
+    assert [made(reader, s) - made(reader, s - 1) for s in (5, 6, 7)] == [10, 10, 10]
+    assert made(reader, -1) == 0
+
+
+@pytest.mark.parametrize("ramp_up", [0, 1, 1_000, 1_500, timedelta(seconds=7)])
+@pytest.mark.parametrize("rate", [1, 7, 1_000, 90_000])
+def test_each_record_of_a_ramp_has_the_time_at_which_it_came(ramp_up, rate):
+    reader = RateSource(rate, ramp_up=ramp_up).reader("")
+    passed = [reader._passed(i) for i in range(0, 12 * rate, max(1, rate // 97))]
+
+    assert passed == sorted(passed)
+    for number, moment in zip(range(0, 12 * rate, max(1, rate // 97)), passed, strict=True):
+        assert reader._made(moment - 1) <= number + 1
+        assert reader._made(moment + 2) >= number
+
+
+def test_a_range_of_a_ramp_is_always_the_same():
+    reader = RateSource(rows_per_second=100, ramp_up=1_000).reader("")
+    (whole,), (part,) = reader.read("5000", 0, 90), reader.read("5000", 40, 60)
+
+    assert part.to_pylist() == whole.to_pylist()[40:60]
+    assert whole["timestamp"].to_pylist()[0] == 5000
+    assert whole["timestamp"].to_pylist()[50] == 6000
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "1s", None, timedelta(seconds=-1)])
+def test_a_ramp_is_a_duration(wrong):
+    with pytest.raises(ConfigError, match="ramp_up(.|\n)*Fix:"):
+        RateSource(10, ramp_up=wrong)
+
+
 def test_a_rate_never_goes_back():
     assert RateReader(rate=1, count=None).latest_from({str(2**45): 3}) == {str(2**45): 3}
 
@@ -305,14 +352,146 @@ def test_files_that_are_still_being_written_aside_are_not_read(folder, tmp_path)
     assert [v for _, v, _ in all_rows(FileSource(folder), tmp_path)] == [1]
 
 
-def test_a_file_that_is_gone_is_named(folder, tmp_path):
+def test_a_file_that_is_gone_is_named_and_left_out_by_its_fix(folder, tmp_path):
     (folder / "a.json").write_text("1")
+    (folder / "b.json").write_text("2")
     reader = FileSource(folder).reader(str(tmp_path / "spool"))
     reader.latest()
     (folder / "a.json").unlink()
 
-    with pytest.raises(TopicError, match="a.json was there and is gone(.|\n)*Fix:"):
+    with pytest.raises(TopicError, match="a.json was seen and is gone(.|\n)*Fix:") as caught:
+        list(reader.read("files", 0, 2))
+
+    assert 'FileSource(on_missing="skip")' in str(caught.value)
+    source = FileSource(folder, on_missing="skip")
+    again = source.reader(str(tmp_path / "spool"))
+    assert again.latest() == {"files": 2}
+    assert [v for _, v, _ in rows(source, again.read("files", 0, 2))] == [2]
+
+
+def test_what_happens_to_a_missing_file_is_one_of_two(folder):
+    with pytest.raises(ConfigError, match="on_missing(.|\n)*Fix:"):
+        FileSource(folder, on_missing="wait")
+
+
+def _link_to_nothing(path):
+    path.symlink_to(path.with_name("nothing"))
+
+
+def _link_out(path):
+    other = path.parent.parent / "secret.txt"
+    other.write_text("1")
+    path.symlink_to(other)
+
+
+def _socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (Path.mkdir, "a.json is a folder, not a file"),
+        (os.mkfifo, "a.json is a pipe, not a file"),
+        (_socket, "a.json is a socket, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a link to /dev/zero, which is not in"),
+        (_link_to_nothing, "a.json is a link to nothing"),
+        (_link_out, "secret.txt, which is not in the folder"),
+    ],
+    ids=["folder", "pipe", "socket", "device", "broken link", "link that leaves"],
+)
+def test_only_files_of_the_folder_are_read(folder, tmp_path, make, match):
+    make(folder / "a.json")
+    reader = FileSource(folder).reader(str(tmp_path / "spool"))
+
+    with pytest.raises(TopicError, match=f"{match}(.|\n)*Fix:"):
+        reader.latest()
+
+    assert reader.known() == {"files": 0}
+
+
+def test_a_file_that_became_a_pipe_is_refused_and_not_waited_for(folder, tmp_path):
+    (folder / "a.json").write_text("1")
+    reader = FileSource(folder).reader(str(tmp_path / "spool"))
+    reader.latest()
+    (folder / "a.json").unlink()
+    os.mkfifo(folder / "a.json")
+
+    with pytest.raises(TopicError, match="is a pipe now(.|\n)*Fix:"):
         list(reader.read("files", 0, 1))
+
+
+def test_a_link_within_the_folder_is_followed(folder, tmp_path):
+    (folder / "..data").mkdir()
+    (folder / "..data" / "a").write_text("1")
+    (folder / "a.json").symlink_to("..data/a")
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+
+    assert [v for _, v, _ in all_rows(FileSource(folder, name="a"), tmp_path)] == [1]
+    assert [v for _, v, _ in all_rows(FileSource(link, name="b"), tmp_path)] == [1]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "a pipe"])
+def test_a_source_is_a_file_or_a_folder(tmp_path, path):
+    if path == "a pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+
+    with pytest.raises(ConfigError, match="not a file or a folder(.|\n)*Fix:"):
+        FileSource(path).reader(str(tmp_path))
+
+
+@pytest.fixture
+def new_york(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+MAY = 1_714_521_600_000  # 2024-05-01, midnight UTC
+
+
+def write_times(folder, format, text):
+    if format == "csv":
+        (folder / "a.csv").write_text(f"at\n{text}\n")
+    elif format == "json":
+        (folder / "a.json").write_text(json.dumps({"at": text}))
+    else:
+        moment = datetime.fromisoformat(text)
+        pq.write_table(pa.table({"at": [moment]}), folder / "a.parquet")
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-05-01T00:00:00", MAY),
+        ("2024-05-01T10:00:00.123", MAY + 36_000_123),
+        ("2024-05-01T10:00:00Z", MAY + 36_000_000),
+        ("2024-05-01T10:00:00+02:00", MAY + 28_800_000),
+    ],
+)
+def test_a_time_without_a_zone_is_utc_wherever_the_program_runs(
+    folder, tmp_path, new_york, format, text, expected
+):
+    write_times(folder, format, text)
+
+    ((_, _, found),) = all_rows(FileSource(folder, format, timestamp="at"), tmp_path)
+
+    assert found == expected
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_a_date_is_its_midnight_in_utc(folder, tmp_path, new_york, format):
+    write_times(folder, format, "2024-05-01")
+
+    ((_, _, found),) = all_rows(FileSource(folder, format, timestamp="at"), tmp_path)
+
+    assert found == MAY
 
 
 @pytest.mark.parametrize(

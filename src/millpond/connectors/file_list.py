@@ -1,0 +1,103 @@
+"""The files of a `FileSource`, in the order in which they were first seen.
+
+Takes a folder and patterns; keeps the list in the spool, so a file has the same number in every
+run. Regular files only: a folder, a pipe or a device is refused, and so is a link that leaves the
+folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from millpond.connectors.log import durable_write
+from millpond.errors import TopicError
+
+__all__ = ["FileList", "kind_of", "open_regular"]
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+@dataclass(frozen=True)
+class FileList:
+    """The files below a path, and where they are noted."""
+
+    path: Path
+    """A folder, or one file."""
+    patterns: tuple[str, ...]
+    listing: Path
+
+    def known(self) -> list[str]:
+        """Return the files that have been seen."""
+        if not self.listing.exists():
+            return []
+        return list(json.loads(self.listing.read_text()))
+
+    def refresh(self) -> list[str]:
+        """Look for new files and note them; return all that have been seen.
+
+        Raises:
+            TopicError: there is something else than files among them.
+        """
+        known = self.known()
+        seen = set(known)
+        new = [file for file in self._there() if str(file) not in seen]
+        for file in new:
+            self.check(file)
+        if new:
+            self.listing.parent.mkdir(parents=True, exist_ok=True)
+            known += map(str, new)
+            durable_write(self.listing, known)
+        return known
+
+    def _there(self) -> list[Path]:
+        if not self.path.is_dir():
+            return [self.path] if self.path.exists() else []
+        return sorted(file for p in self.patterns for file in self.path.glob(p))
+
+    def check(self, file: Path) -> None:
+        """Refuse what is no regular file of the folder."""
+        if file == self.path:  # the user named it
+            return
+        folder, real = self.path.resolve(), file.resolve()
+        if not real.is_relative_to(folder):
+            msg = f"{file} is a link to {real}, which is not in the folder {self.path}."
+            raise TopicError(msg + "\nFix: copy the file into the folder, or remove the link.")
+        if not file.is_file():
+            msg = f"{file} is {kind_of(real)}, not a file, and its name is that of a file to read."
+            raise TopicError(msg + "\nFix: move it out of the folder, or rename it.")
+
+
+def kind_of(path: Path) -> str:
+    """Return what is there under a path."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "a link to nothing"
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
+
+
+def open_regular(file: Path) -> BinaryIO:
+    """Open a file to read it; never waits for a pipe.
+
+    Raises:
+        FileNotFoundError: there is none.
+        TopicError: it is no regular file.
+    """
+    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        msg = f"{file} was listed as a file, and is {kind_of(file)} now."
+        fix = 'put the file back, or remove it and go on without it: FileSource(on_missing="skip")'
+        raise TopicError(f"{msg}\nFix: {fix}.")
+    return os.fdopen(opened, "rb")
