@@ -616,7 +616,7 @@ class StreamingDataFrame:
         per_key: bool = False,
         name: str = "drop_duplicates",
     ) -> StreamingDataFrame:
-        """Keep the first of records that are the same: 1 and 1.0 are, and dicts in any order.
+        """Keep the first of records that are the same: equal numbers are, and dicts in any order.
 
         Args:
             on: A field, a list of fields, or a function of the value that says what is the

@@ -126,7 +126,7 @@ class Codec:
             raise ValueTypeError(msg) from None
 
     def encode_equal(self, value: Any) -> bytes:
-        """Return the same bytes for 1 and 1.0 and True, and for dicts in any order."""
+        """Return the same bytes for equal numbers (1, 1.0, True) and for dicts in any order."""
         return self.encode(_as_equals(value))
 
     def decode(self, data: bytes | memoryview) -> Any:
@@ -212,17 +212,40 @@ class Codec:
         return value
 
 
+# The largest power of ten of a float; beyond it a Decimal equals none.
+_FLOAT_DIGITS = 307
+
+
 def _as_equals(value: Any) -> Any:
     """Return a value in which numbers and dicts that are equal are written in one way."""
     kind = type(value)
     if kind is bool or (kind is float and value.is_integer()):
         return int(value)
+    if kind is Decimal:
+        return _decimal_as_equals(value)
     if kind is dict:
         pairs = [(_as_equals(key), _as_equals(item)) for key, item in value.items()]
         return dict(sorted(pairs, key=lambda pair: (str(type(pair[0])), repr(pair[0]))))
     if kind in (list, tuple, set, frozenset):
         return kind(map(_as_equals, value))
     return value
+
+
+def _decimal_as_equals(value: Decimal) -> Any:
+    """Return the int or float that equals a Decimal, or the Decimal without zeros at its end."""
+    if not value.is_finite():
+        return value
+    if not value:
+        return 0
+    sign, digits, exponent = value.as_tuple()
+    kept = "".join(map(str, digits)).rstrip("0")
+    places = int(exponent) + len(digits) - len(kept)
+    if abs(value.adjusted()) <= _FLOAT_DIGITS:
+        if places >= 0:
+            return int(value)
+        if value == float(value):
+            return float(value)
+    return Decimal((sign, tuple(map(int, kept)), places))
 
 
 def _struct(kind: Any, content: dict[str, Any]) -> Any:

@@ -364,3 +364,40 @@ def test_equal_values_have_the_same_bytes_where_that_is_asked_for(value, other, 
 
     assert codec.encode_equal(again) == codec.encode_equal(value)
     assert (codec.encode_equal(other) == codec.encode_equal(value)) == (other == value)
+
+
+SAME = [
+    [Decimal("1.0"), Decimal("1.00"), Decimal("1E+0"), 1, 1.0, True],
+    [0.0, -0.0, Decimal("0.00"), Decimal("-0"), Decimal("0E+900"), 0, False],
+    [Decimal("0.5"), Decimal("0.500"), 0.5],
+    [Decimal("0.1"), Decimal("0.100")],
+    [0.1],
+    [
+        Decimal("1E+400"),
+    ],
+    [Decimal("123456789012345678901234567890.1"), Decimal("123456789012345678901234567890.10")],
+    [Decimal("100"), Decimal("1E+2"), 100],
+]
+
+
+@given(st.sampled_from(SAME).flatmap(lambda one: st.tuples(*[st.sampled_from(one)] * 2)))
+def test_equal_numbers_have_the_same_bytes_whatever_their_type(pair):
+    left, right = pair
+
+    assert Codec().encode_equal([left]) == Codec().encode_equal([right])
+
+
+def test_unequal_numbers_have_other_bytes():
+    encoded = {Codec().encode_equal(numbers[0]) for numbers in SAME}
+
+    assert len(encoded) == len(SAME)
+
+
+@given(st.decimals(allow_nan=False), st.integers(0, 5))
+def test_zeros_at_the_end_of_a_decimal_change_nothing(number, zeros):
+    sign, digits, exponent = number.as_tuple()
+    if not number.is_finite():
+        return
+    longer = Decimal((sign, (*digits, *[0] * zeros), exponent - zeros))
+
+    assert Codec().encode_equal(longer) == Codec().encode_equal(number)
