@@ -284,6 +284,8 @@ def test_state_is_rescaled_and_rewound_across_it(app):
         assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
         with pytest.raises(ConfigError, match="Fix:"):
             state.rescale(1000)
+        with pytest.raises(ConfigError, match=r"2 partition\(s\) already; nothing(.|\n)*Fix:"):
+            state.rescale(2)
 
 
 # --- history before the first run -----------------------------------------------------------

@@ -567,6 +567,9 @@ def rescale(opened: Opened, partitions: int) -> Rescaled:
     if type(partitions) is not int or not 1 <= partitions <= manifest.groups:
         msg = f"partitions must be 1 to {manifest.groups}, got {partitions!r}."
         raise ConfigError(msg + "\nFix: the number of key groups is the most there can be.")
+    if partitions == manifest.partitions:
+        msg = f"the state has {partitions} partition(s) already; nothing was changed."
+        raise ConfigError(msg + "\nFix: give another number, or leave the state as it is.")
     from millpond.spark.rescale import fingerprint, repartition
 
     before = opened.reader(manifest)

@@ -1,6 +1,7 @@
 """Values on their way from one stage to the next, or to the driver: any Python object.
 
-Never written to disk, so the form needs no version. Not `marshal`: it writes whatever has a
+Such bytes live as long as a batch, so the form needs no version. The exception is the spool of a
+`ListSource`, which holds pickles of what state cannot keep. Not `marshal`: it writes whatever has a
 buffer (bytearray, NumPy numbers and arrays) as plain bytes, without a word.
 """
 
