@@ -95,3 +95,11 @@ def test_what_others_put_under_such_a_name_neither_blocks_a_start_nor_is_touched
 
 def test_java_gets_no_other_folder_where_its_own_may_be_executed(place):
     assert scratch.java_temp(str(place)) == ""
+
+
+def test_a_folder_is_removed_once(place):
+    folder = Scratch("millpond-x-")
+    folder.remove()
+    folder.remove()
+
+    assert names(place) == set()

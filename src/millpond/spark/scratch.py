@@ -36,7 +36,7 @@ class Scratch:
         _remove_left_over(prefix)
         while (lock := self._make(prefix)) is None:
             pass  # another start came before our lock, and took the folder for left over
-        self._lock = lock
+        self._lock: int | None = lock
 
     def _make(self, prefix: str) -> int | None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX))
@@ -55,9 +55,11 @@ class Scratch:
                 file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        """Remove the folder; a second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(lock)
 
 
 def java_temp(usual: str = "/tmp") -> str:
