@@ -845,9 +845,22 @@ class StreamingDataFrame:
             )
         )
 
-    def print(self, pretty: bool = True, metadata: bool = False) -> StreamingDataFrame:
-        """Show each value in the terminal of the driver; in place, records also go on."""
-        options = {"pretty": pretty, "metadata": metadata}
+    def print(
+        self, pretty: bool = True, metadata: bool = False, limit: int | None = 100
+    ) -> StreamingDataFrame:
+        """Show values in the terminal of the driver; in place, records also go on.
+
+        Args:
+            pretty: Show long values on several lines, and in colours where the terminal has them.
+            metadata: Show dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
+                `_partition` and `_offset`.
+            limit: How many values of each batch are shown; a line says how many more there are.
+                None: all.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            msg = f"limit must be an int of 0 or more, or None, got {shown(limit)} ({here()})."
+            raise ConfigError(msg + "\nFix: limit=100; limit=None shows all.")
+        options = {"pretty": pretty, "metadata": metadata, "limit": limit}
         return self._here(self._emit("print", "print", 0, options))
 
     def sink(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from millpond.printing import Printer, rendered
 from millpond.runtime.gather import BatchReport
 from millpond.runtime.held import QUIET_MS, HeldBack, log_held, silence
 
@@ -32,8 +34,15 @@ logger = logging.getLogger("millpond")
 class Meter:
     """Shows records a second, batch, keys in state and lag."""
 
-    def __init__(self, group: str, keys: dict[tuple[str, int], int]) -> None:
+    def __init__(
+        self,
+        group: str,
+        keys: dict[tuple[str, int], int],
+        stop: threading.Event | None = None,
+    ) -> None:
         self._group = group
+        self._stop = stop or threading.Event()
+        self._printer: Printer | None = None
         self._console = Console(stderr=True)
         self._out = Console()
         self._keys = keys
@@ -61,6 +70,8 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._printer is not None:
+            self._printer.close()
         self._phase = "stopped"
         if self._live is not None:
             self._live.update(self._text())
@@ -126,13 +137,15 @@ class Meter:
                 self._holding[place] = since, now
                 log_held([holding[place]])
 
-    def show(self, value: Any, pretty: bool) -> None:
-        """Print a value above the live line."""
-        console = self._out
-        if self._live is not None and self._out.is_terminal:
-            console = self._live.console
-        shown = value if pretty and not isinstance(value, str) else str(value)
-        console.print(shown, markup=False, emoji=False, highlight=pretty, soft_wrap=True)
+    def show(self, values: list[Any], pretty: bool, more: int = 0) -> None:
+        """Print values above the live line; `more` is how many are left out."""
+        if self._printer is None:
+            is_above = self._live is not None and self._out.is_terminal
+            console = self._live.console if self._live is not None and is_above else None
+            if console is None and self._out.is_terminal:
+                console = self._out
+            self._printer = Printer(self._stop, console)
+        self._printer.put(rendered(values, pretty, more, self._out.width), pretty)
 
     def _rate(self) -> float:
         """Return records a second in the last seconds."""

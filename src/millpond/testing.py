@@ -200,7 +200,7 @@ class LocalEngine:
             sinks,
             self,
             self.dead_letter_topic,
-            lambda value, pretty: self.printed.append(value),
+            lambda values, pretty, more: self.printed.extend(values),
             stream=f"local/{uuid4().hex}",  # every engine counts its own batches
         )
         self._batch_id = 0

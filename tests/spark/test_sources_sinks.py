@@ -138,6 +138,21 @@ def test_print_is_seen_on_the_driver(make_app, capsys):
     assert capsys.readouterr().out.splitlines() == ["hello", "{'a': 1}"]
 
 
+def test_90_000_rows_a_second_go_to_the_console(make_app, capsys):
+    app = make_app()
+    source = mp.RateSource(rows_per_second=90_000, ramp_up=1_000)
+    app.dataframe(source=source).print(metadata=True)
+
+    values = app.run(count=200_000)
+
+    assert [value["value"] for value in values] == list(range(len(values)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "'value': 0" in "".join(lines[:20])
+    more = [int(line.split()[1].replace(",", "")) for line in lines if "more row" in line]
+    assert sum(more) + 100 * len(more) >= len(values) - 1_000
+    assert len(lines) <= 20 * 101 * len(app.reports)
+
+
 def test_several_topics_and_partitions_in_and_out(make_app):
     app = make_app()
     one = app.topic("one", config=mp.TopicConfig(num_partitions=3))

@@ -42,7 +42,7 @@ class Delivery:
         sinks: list[Sink],
         topics: TopicWriter,
         dead_letters: str,
-        show: Callable[[Any, bool], None],
+        show: Callable[[list[Any], bool, int], None],
         *,
         stream: str = "",
         metadata: bool = False,
@@ -93,22 +93,27 @@ class Delivery:
     def _hand_over(
         self, output: Output, batch: pa.RecordBatch, identify: Callable[[str], DeliveryId]
     ) -> None:
-        records = to_records(batch, self._plan.topics)
         step = output.step
         assert isinstance(step, Emit)
-        if output.kind == "sink":
-            sink = self._sinks[step.number]
-            try:
-                sink.write(SinkBatch(identify(step.name), records))
-            except Exception as error:
-                where = f"In the sink {step.name} ({step.call_site})"
-                fix = "correct the cause and run again: the batch is not committed"
-                error.add_note(f"{where}.\nFix: {fix}.")
-                raise
+        if output.kind == "print":
+            self._print(step, batch)
             return
-        for record in records:
-            shown = collected(record, True) if step.options.get("metadata") else record.value
-            self._show(shown, step.options.get("pretty", True))
+        records = to_records(batch, self._plan.topics)
+        sink = self._sinks[step.number]
+        try:
+            sink.write(SinkBatch(identify(step.name), records))
+        except Exception as error:
+            where = f"In the sink {step.name} ({step.call_site})"
+            fix = "correct the cause and run again: the batch is not committed"
+            error.add_note(f"{where}.\nFix: {fix}.")
+            raise
+
+    def _print(self, step: Emit, batch: pa.RecordBatch) -> None:
+        """Show the first records of a batch; those that are not shown are not decoded."""
+        limit, metadata = step.options["limit"], step.options["metadata"]
+        records = to_records(batch.slice(0, limit), self._plan.topics)
+        values = [collected(record, True) if metadata else record.value for record in records]
+        self._show(values, step.options["pretty"], batch.num_rows - len(values))
 
     def _write_topics(self, outputs: dict[int, pa.RecordBatch], batch_id: int, reads: str) -> None:
         parts: dict[str, list[pa.RecordBatch]] = {}

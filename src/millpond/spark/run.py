@@ -157,7 +157,8 @@ class SparkRun:
         check_functions(self._plan.children, sent)
         self._check(self._directory.check(self._plan, accept=self._accepts))
         self._program.broker.connect()
-        with Meter(config.consumer_group, self._keys) as self._meter, ExitStack() as stack:
+        meter = Meter(config.consumer_group, self._keys, self._stop)
+        with meter as self._meter, ExitStack() as stack:
             stack.enter_context(methods_kept())
             session = self._program.session(self._directory.folder.path)
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
