@@ -193,3 +193,27 @@ def test_damage_that_only_history_needs_is_left_to_history(tmp_path):
 
     assert found.is_whole
     assert [Path(problem.file).name for problem in found.history] == ["1"]
+
+
+def test_a_fork_that_was_cut_short_before_its_manifest_is_made_again(tmp_path):
+    group(tmp_path)
+    with admin.open(tmp_path, group="group") as state:
+        state.fork("forked")
+        (tmp_path / "forked" / "manifest.json").unlink()
+
+        state.fork("forked")
+
+        assert StateDirectory(tmp_path, "forked").load().generation == 1
+
+
+def test_a_group_that_has_lost_its_manifest_is_not_replaced_by_a_fork(tmp_path):
+    group(tmp_path)
+    group(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "group").rename(tmp_path / "other")
+    (tmp_path / "other" / "manifest.json").unlink()
+
+    with (
+        admin.open(tmp_path, group="group") as state,
+        pytest.raises(StateError, match="there is a group 'other' already"),
+    ):
+        state.fork("other")

@@ -264,10 +264,22 @@ def _copy(
 def _is_taken(target: StateDirectory) -> bool:
     """Tell whether there is a group; what a copy left that was cut short is removed."""
     names = {info.name for info in target.folder.entries()}
-    if any(name.startswith(("manifest", "journal")) for name in names):
+    has_run = any(name == "lock" or name.startswith("journal") for name in names)
+    has_copy = any(name.startswith("manifest-") for name in names)
+    if "manifest.json" in names or has_run or (has_copy and not _is_cut_short(target)):
         return True
     target.drop_others()
     return False
+
+
+def _is_cut_short(target: StateDirectory) -> bool:
+    """Tell whether a copy has all but its manifest, which is written last, and never ran."""
+    try:
+        manifest = target.recalled()
+    except DamagedStateError:
+        return False
+    is_copy = bool(manifest.audit) and manifest.audit[-1]["what"] in ("fork", "backup")
+    return is_copy and max(target.checkpoint(manifest).planned(), default=-1) == manifest.since
 
 
 def _check_not_of_files(manifest: Manifest, batch: int) -> None:
