@@ -158,6 +158,10 @@ class Application:
     ) -> None:
         own = inspect.signature(Application).parameters
         check_keywords("Application()", quix, APPLICATION, own)
+        if spark is not None:
+            from millpond.spark.versions import check_session
+
+            check_session(spark)
         self.config = Config(
             connection=_connection(broker_address, broker_availability_timeout),
             processing_guarantee=processing_guarantee,
@@ -504,7 +508,9 @@ class Application:
 
     def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
         from millpond.spark.run import Program, SparkRun
+        from millpond.spark.session import check_start
 
+        check_start(self.config.master, self.config.spark, self.config.spark_config)
         with ExitStack() as stack:
             directory = self._directory(stack)
             hold = stack.enter_context(directory.held("running"))

@@ -19,12 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.errors import DamagedStateError
+from millpond.errors import DamagedStateError, UnsupportedCheckpointError
 from millpond.files import Location
 
 __all__ = ["Batch", "Checkpoint", "Problem"]
 
 All = dict[str, dict[str, int]]
+
+# The versions of the files of a checkpoint that Spark 4.3 writes with our settings.
+_VERSIONS = {"offsets": ("v1",), "commits": ("v1", "v2"), "_metadata": ("v2",)}
 
 # State files are named by the version that they lead to: batch 7 writes version 8.
 _VERSIONED = re.compile(r"^\.?(\d+)_[-0-9a-f]+\.(zip|changelog)")
@@ -99,11 +102,13 @@ class Checkpoint:
 
         Raises:
             DamagedStateError: where the file is damaged.
+            UnsupportedCheckpointError: where another version of Spark wrote it.
         """
         file = self.folder / "offsets" / str(number)
         text = file.text()
         if text is None:
             return None
+        _check_version(file, "offsets", text)
         try:
             return _parsed(number, text)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -171,19 +176,26 @@ class Checkpoint:
                 yield Problem(str(file), "it is gone")
             elif not checksum_fits(file):
                 yield Problem(str(file), "its checksum does not fit")
-            elif not _is_log(folder, number, text):
-                yield Problem(str(file), "it is torn")
+            else:
+                _check_version(file, folder, text)
+                if not _is_log(folder, number, text):
+                    yield Problem(str(file), "it is torn")
 
     def operator_problems(self, layers: int) -> Iterator[Problem]:
         """Yield descriptions of operators that are torn, changed or gone."""
         for layer in range(layers):
             home = self.folder / "state" / str(layer)
             about = [i.name for i in (home / "_metadata" / "v2").entries() if i.name.isdigit()]
+            others = {info.name for info in (home / "_metadata").entries()} - {"v1", "v2"}
+            if not about and others:
+                raise unsupported(home / "_metadata", min(others))
             if not about:
                 yield Problem(str(home / "_metadata" / "v2" / "0"), "it is gone")
             for name in about:
                 file = home / "_metadata" / "v2" / name
                 text = file.text() or ""
+                if checksum_fits(file):
+                    _check_version(file, "_metadata", text)
                 if not checksum_fits(file) or not _is_json(text.partition("\n")[2]):
                     yield Problem(str(file), "its checksum does not fit")
                 for schema in re.findall(r"/_stateSchema/([^\"]*)", text):
@@ -309,6 +321,24 @@ def _is_log(folder: str, number: int, text: str) -> bool:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return False
     return True
+
+
+def _check_version(file: Location, kind: str, text: str) -> None:
+    """Refuse a file that is whole, and of a version that is not known here."""
+    version = text.partition("\n")[0]
+    is_version = re.fullmatch(r"v\d+", version) is not None
+    if is_version and version not in _VERSIONS[kind] and checksum_fits(file):
+        raise unsupported(file, version)
+
+
+def unsupported(file: Location, version: str) -> UnsupportedCheckpointError:
+    """Return the error for a file that another version of Spark wrote."""
+    msg = (
+        f"{file} is in the form {version}, which Spark 4.3 does not write with the settings of "
+        "Millpond. Another version of Spark or Millpond wrote it; it is not damaged.\n"
+        "Fix: run the application with the versions of pyspark and millpond that wrote it."
+    )
+    return UnsupportedCheckpointError(msg)
 
 
 def _is_json(text: str) -> bool:

@@ -6,7 +6,8 @@
     ├── StepError                       a user's function failed on a record
     ├── StateError                      the state directory and the program do not fit
     │   ├── GroupInUseError             another application runs with this consumer group
-    │   └── DamagedStateError           files of the state are torn, changed or gone
+    │   ├── DamagedStateError           files of the state are torn, changed or gone
+    │   └── UnsupportedCheckpointError  another version of Spark wrote the state
     ├── ValueTypeError    (TypeError)   a value that state cannot keep
     ├── SerializationError              bytes that a (de)serializer cannot read or write
     │   └── RegistryError               the schema registry is away or refuses
@@ -34,6 +35,7 @@ __all__ = [
     "StateError",
     "GroupInUseError",
     "DamagedStateError",
+    "UnsupportedCheckpointError",
     "ValueTypeError",
     "SerializationError",
     "RegistryError",
@@ -86,6 +88,14 @@ class DamagedStateError(StateError):
 
     What to do: `millpond state repair`, which goes back to the last batch that is whole and says
     what is done again; or `Application(recover="auto")`, which does that at the start.
+    """
+
+
+class UnsupportedCheckpointError(StateError):
+    """Another version of Spark, or other settings of it, wrote the state.
+
+    Nothing is damaged, and nothing was changed. What to do: run the application with the versions
+    that wrote it.
     """
 
 

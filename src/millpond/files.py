@@ -7,6 +7,7 @@ appears whole or not at all.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,18 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
-__all__ = ["FileInfo", "Files", "LocalFiles", "Location", "is_object_store", "is_remote", "local"]
+from millpond.errors import StateError
+
+__all__ = [
+    "FileInfo",
+    "Files",
+    "LocalFiles",
+    "Location",
+    "is_object_store",
+    "is_remote",
+    "local",
+    "writing",
+]
 
 T = TypeVar("T")
 
@@ -248,16 +260,46 @@ def is_object_store(path: str | Path) -> bool:
     return str(path).partition("://")[0] in _OBJECT_STORES
 
 
+# What the system says of a place where nothing can be written, and what to do about it.
+_UNWRITABLE = {
+    errno.EROFS: "make the folder writable",
+    errno.EACCES: "make the folder writable for this user",
+    errno.EPERM: "make the folder writable for this user",
+    errno.ENOTDIR: "choose a folder as state_dir, not a file",
+    errno.EEXIST: "choose a folder as state_dir, not a file",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room, the quota of this user is used up",
+}
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Raise a clear error where the state directory cannot be written.
+
+    Raises:
+        StateError: with the path, and what the system says of it.
+    """
+    try:
+        yield
+    except OSError as error:
+        fix = _UNWRITABLE.get(error.errno or 0)
+        if fix is None:
+            raise
+        msg = f"the state cannot be written: {error.strerror}. It was about {path}."
+        raise StateError(f"{msg}\nFix: {fix}, and run again.") from error
+
+
 @contextmanager
 def _written_aside(file: Path, data: bytes) -> Iterator[Path]:
     """Write a file beside its place; the block puts it there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{uuid4().hex}.writing")
     try:
-        with aside.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
         yield aside
     finally:
         with suppress(OSError):

@@ -20,7 +20,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from millpond.errors import GroupInUseError
-from millpond.files import Location
+from millpond.files import Location, writing
 
 __all__ = ["Hold", "holder_of", "locked"]
 
@@ -116,16 +116,19 @@ def _who() -> str:
 
 @contextmanager
 def _system_lock(folder: Location, group: str, what: str) -> Iterator[None]:
-    Path(folder.path).mkdir(parents=True, exist_ok=True)
+    with writing(folder.path):
+        Path(folder.path).mkdir(parents=True, exist_ok=True)
+        Path(folder.path, "lock").touch()
     with Path(folder.path, "lock").open("a+") as file:
         try:
             _lock(file)
         except BlockingIOError:
             file.seek(0)
             raise _refused(group, file.read().strip() or "another process", what) from None
-        file.truncate(0)
-        file.write(_who())
-        file.flush()
+        with writing(folder.path):
+            file.truncate(0)
+            file.write(_who())
+            file.flush()
         yield
 
 

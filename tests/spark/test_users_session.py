@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import venv
 from functools import partial
 
 import pytest
@@ -27,6 +31,7 @@ def mine(spark):
     session.conf.set(PARTITIONS, "7")
     session.conf.set("spark.sql.adaptive.enabled", "true")
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "77")
+    session.conf.set("spark.sql.streaming.offsetLog.formatVersion", "2")
     return session
 
 
@@ -90,6 +95,10 @@ def test_state_has_as_many_partitions_as_the_session_sets(make, mine, tmp_path):
     assert manifest["partitions"] == 7
     kept = tmp_path / "state" / "seven" / "generations" / "0001" / "state" / "0"
     assert {f.name for f in kept.iterdir() if f.name.isdigit()} == {str(n) for n in range(7)}
+    generation = kept.parent.parent
+    assert (generation / "offsets" / "0").read_text().startswith("v1\n")  # as we read it
+    assert (generation / "commits" / "0").read_text().startswith("v2\n")
+    assert (kept / "_metadata" / "v2" / "0").read_text().startswith("v2\n")
 
 
 def test_too_many_partitions_in_the_session_are_refused(make, mine):
@@ -156,3 +165,40 @@ def test_application_without_a_session_leaves_one_that_is_there_alone(spark, tmp
 
     assert settings(mine) == before
     assert mine.range(4).agg(F.sum("id").alias("n")).first().n == 6
+
+
+_OTHER_PYTHON = """
+from pyspark.sql import SparkSession
+import millpond as mp
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+app = mp.Application(spark=spark, state_dir="state", topics_dir="topics", loglevel=None)
+app.dataframe(source=mp.ListSource([1])).print()
+try:
+    app.run()
+except mp.errors.EngineError as error:
+    print(error)
+"""
+
+
+def test_session_whose_workers_run_another_python_is_refused(tmp_path):
+    venv.create(tmp_path / "other")
+    folder = str(tmp_path / "other" / "bin")
+    path = folder + os.pathsep + os.environ["PATH"]
+    left_out = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+
+    done = subprocess.run(
+        [sys.executable, "-c", _OTHER_PYTHON],
+        cwd=tmp_path,
+        env={**kept, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout == (
+        "the session was made with 'python3' for Python, so Spark would run Python functions with "
+        f"{folder}/python3, where millpond is not installed.\nFix: set os.environ"
+        "['PYSPARK_PYTHON'] = sys.executable before the session is made; this program runs with "
+        f"{sys.executable}.\n"
+    ), done.stderr
+    assert not (tmp_path / "state").exists()

@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,13 @@ import pytest
 
 from millpond import Application
 from millpond.directory import FORMAT, Manifest, StateDirectory
-from millpond.errors import ConfigError, GroupInUseError, StateError
+from millpond.errors import (
+    ConfigError,
+    DamagedStateError,
+    GroupInUseError,
+    StateError,
+    UnsupportedCheckpointError,
+)
 from millpond.plan.plan import make_plan
 from millpond.testing import frame
 
@@ -264,6 +271,61 @@ def commit(directory, manifest, batch, offsets):
         operator = checkpoint / "state" / str(layer) / "_metadata" / "v2"
         operator.mkdir(parents=True, exist_ok=True)
         (operator / "0").write_text("v2\n{}")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("offsets/0", 'v2\n{"batchWatermarkMs":0}\n{}'),
+        ("commits/0", "v3\n{}"),
+        ("state/0/_metadata/v2/0", "v3\n{}"),
+        ("state/0/_metadata/v3/0", "v3\n{}"),
+    ],
+)
+def test_checkpoint_of_another_version_of_spark_is_not_damaged(directory, file, content):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 3}})
+    checkpoint = Path(directory.generation(manifest).path)
+    if "v3/" in file:
+        shutil.move(checkpoint / "state/0/_metadata/v2", checkpoint / "state/0/_metadata/v3")
+    (checkpoint / file).write_text(content)
+
+    with pytest.raises(
+        UnsupportedCheckpointError, match=r"in the form v[23], which Spark 4\.3"
+    ) as e:
+        directory.check(plan())
+
+    assert not isinstance(e.value, DamagedStateError)
+    assert "repair" not in str(e.value)
+    assert "\nFix: run the application with the versions of pyspark and millpond" in str(e.value)
+
+
+def test_version_that_is_torn_is_damage(directory):
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 3}})
+    offsets = Path(directory.generation(manifest).path, "offsets", "0")
+    offsets.write_text(offsets.read_text().replace("v1", "v2"))
+    offsets.with_name(".0.crc").write_bytes(b"crc\x00\x00\x00\x02\x00\x00\x00\x00\x00")
+
+    with pytest.raises(DamagedStateError, match="its checksum does not fit"):
+        directory.check(plan())
+
+
+def test_recover_auto_leaves_a_checkpoint_of_another_version_alone(tmp_path):
+    app = Application(consumer_group="group", state_dir=tmp_path, loglevel=None, recover="auto")
+    app.dataframe(source=[1]).apply(keep, stateful=True)
+    directory = StateDirectory(tmp_path, "group")
+    manifest = directory.admit(plan(), 8, 1)
+    commit(directory, manifest, 0, {"list": {"0": 3}})
+    generation = Path(directory.generation(manifest).path)
+    (generation / "offsets" / "0").write_text("v2\n{}\n{}")
+    before = {path: path.read_bytes() for path in generation.rglob("*") if path.is_file()}
+
+    with pytest.raises(UnsupportedCheckpointError):
+        app.run()
+
+    assert {path: path.read_bytes() for path in generation.rglob("*") if path.is_file()} == before
+    assert directory.generations() == [1]
 
 
 def test_offsets_are_those_of_the_last_committed_batch(directory):

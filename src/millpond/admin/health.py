@@ -20,7 +20,12 @@ from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Checkpoint, Problem
 from millpond.directory import Journal, Manifest, StateDirectory, without_crc
-from millpond.errors import DamagedStateError, EngineError, StateError
+from millpond.errors import (
+    DamagedStateError,
+    EngineError,
+    StateError,
+    UnsupportedCheckpointError,
+)
 from millpond.files import Location
 from millpond.lock import Hold
 
@@ -371,6 +376,8 @@ def _last_whole(
             if number:  # Spark looks at where the batch before ended, too
                 new.check_log(number - 1, is_committed=False)
             _count(opened, manifest, number, new.folder)
+        except UnsupportedCheckpointError:  # nothing is damaged
+            raise
         except (DamagedStateError, StateError, EngineError) as error:
             file = _file_of(error, new).replace(str(new.folder), str(old.folder))
             if file not in {problem.file for problem in problems}:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import shutil
 from pathlib import Path
 
 import pyspark
 
-__all__ = ["archive_file", "find_java", "java_version", "options_for_use", "options_to_make"]
+from millpond.spark.versions import find_java, release_of
+
+__all__ = ["archive_file", "options_for_use", "options_to_make"]
 
 
 def archive_file() -> Path | None:
@@ -25,7 +25,7 @@ def archive_file() -> Path | None:
     jars = Path(pyspark.__file__).parent / "jars"
     if java is None or not jars.is_dir() or "SPARK_HOME" in os.environ:
         return None
-    about = [str(java), _release(java), pyspark.__version__]
+    about = [str(java), release_of(java), pyspark.__version__]
     with os.scandir(jars) as found:
         about += sorted(
             f"{jar.name} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in found
@@ -49,25 +49,3 @@ def options_for_use() -> str:
 def options_to_make(file: Path) -> str:
     """Return the options with which a JVM writes at its end what it has loaded."""
     return f'-XX:ArchiveClassesAtExit="{file}" -Xlog:disable -Xlog:all=error:stderr'
-
-
-def find_java() -> Path | None:
-    """Return the Java that Spark will start; None: there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    return Path(found).resolve() if found and Path(found).exists() else None
-
-
-def java_version(java: Path) -> int | None:
-    """Return the main version of a Java; None where it does not say."""
-    found = re.search(r'^JAVA_VERSION="(\d+)', _release(java), re.MULTILINE)
-    return int(found[1]) if found else None
-
-
-def _release(java: Path) -> str:
-    """Return what tells one Java from another in the same place."""
-    release = java.parent.parent / "release"
-    if release.exists():
-        return release.read_text()
-    status = java.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"

@@ -24,11 +24,12 @@ from millpond.errors import (
     MillpondError,
     StateError,
     StepError,
+    UnsupportedCheckpointError,
 )
 from millpond.runtime.batch import Row
-from millpond.spark.said import disk_trouble, is_damage, said, what_is_damaged
+from millpond.spark.said import disk_trouble, is_damage, is_unsupported, said, what_is_damaged
 
-__all__ = ["Query"]
+__all__ = ["Query", "engine_error"]
 
 # Seconds that a stop waits for a trigger in which no batch has begun.
 _PATIENCE = 5.0
@@ -131,13 +132,13 @@ class Query:
             is_of_the_disk = isinstance(self._error, OSError) and is_ours
             if not _is_spark_error(self._error) and not is_of_the_disk:
                 raise self._error
-            raise _engine_error(self._error, self._checkpoint) from self._error
+            raise engine_error(self._error, self._checkpoint) from self._error
         try:
             failure = self._query.exception()
         except Exception as error:
             failure = error
         if failure is not None and _StoppedError.__name__ not in str(failure):
-            raise _engine_error(failure, self._checkpoint)
+            raise engine_error(failure, self._checkpoint)
 
     def stop(self) -> None:
         """End the query now; a batch in progress is not committed."""
@@ -165,8 +166,8 @@ def _file_in(text: str) -> str:
     return "" if found is None else f"It was about {found[1]}."
 
 
-def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
-    """Return what Spark said, without the JVM's stack; an error of ours as what it was."""
+def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
+    """Return Spark's message as an error of ours, without the JVM's stack."""
     text = said(error)
     ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
     if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
@@ -177,6 +178,11 @@ def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError
             "Fix: make room for it, or make the folder writable, and run again: the batch was not "
             "committed, and the run continues with it."
         )
+    if is_unsupported(text, checkpoint):
+        return UnsupportedCheckpointError(
+            f"another version of Spark wrote the state: {what_is_damaged(text, checkpoint)}.\n"
+            "Fix: run the application with the versions of pyspark and millpond that wrote it."
+        )
     if is_damage(text, checkpoint.folder.path):
         return DamagedStateError(
             f"Spark cannot load the state: {what_is_damaged(text, checkpoint)}.\n"
@@ -185,7 +191,11 @@ def _engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError
         )
     python = text.rfind("Traceback (most recent call last)")
     fix = "see the message above"
-    if missing := re.search(r"ModuleNotFoundError: No module named '([^']+)'", text):
+    missing = re.search(r"ModuleNotFoundError: No module named '([^']+)'", text)
+    if missing and missing[1].partition(".")[0] == "millpond":
+        where = "set PYSPARK_PYTHON to a Python that has millpond, before Spark starts"
+        fix = f"{where}; the workers run a Python without it"
+    elif missing:
         where = "install it, or put it beside the program, or its folder into PYTHONPATH"
         fix = f"let the workers find {missing[1]}: {where}"
     return EngineError(

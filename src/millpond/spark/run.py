@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import Batch
@@ -44,7 +45,7 @@ from millpond.runtime.history import HistoryReader
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
-from millpond.spark.query import Query
+from millpond.spark.query import Query, engine_error
 from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
 from millpond.spark.ship import check_functions, send_package, send_users_modules
@@ -203,17 +204,19 @@ class SparkRun:
     def _start(self, session: SparkSession) -> Query:
         """Compile the plan and start it as one query."""
         sources = self._program.graph.sources
-        rows = compile_plan(
-            session,
-            self._plan,
-            self._settings(),
-            self._reader_settings(session.sparkContext.defaultParallelism),
-            {name: source for name, source in sources.items() if isinstance(source, SparkSource)},
-            self._manifest.partitions,
-        )
+        readers = self._reader_settings(session.sparkContext.defaultParallelism)
+        frames = {
+            name: source for name, source in sources.items() if isinstance(source, SparkSource)
+        }
+        partitions = self._manifest.partitions
+        checkpoint = self._directory.checkpoint(self._manifest)
+        try:
+            rows = compile_plan(session, self._plan, self._settings(), readers, frames, partitions)
+        except PySparkException as error:
+            raise engine_error(error, checkpoint) from error
         return Query(
             rows,
-            self._directory.checkpoint(self._manifest),
+            checkpoint,
             self._handle,
             interval=self._program.config.commit_interval,
             drain=self._limits.drain,

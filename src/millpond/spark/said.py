@@ -6,13 +6,20 @@ import re
 
 from millpond.checkpoint import Checkpoint
 
-__all__ = ["disk_trouble", "is_damage", "said", "what_is_damaged"]
+__all__ = ["disk_trouble", "is_damage", "is_unsupported", "said", "what_is_damaged"]
 
 # What Spark says when files of a checkpoint are torn, changed or gone.
 _DAMAGE = re.compile(
     r"CANNOT_LOAD_STATE_STORE|CHECKSUM_VERIFICATION|Corruption:|RocksDBException"
     r"|STATE_STORE_\w*(CORRUPT|INVALID|FAIL|MISS)|CheckpointException|log file is corrupt"
     r"|Incomplete log file|Unsupported log version|INVALID_(LOG|CHANGE_LOG)",
+    re.IGNORECASE,
+)
+
+# What Spark says when another version of it wrote a file.
+_OTHER_VERSION = re.compile(
+    r"INVALID_LOG_VERSION|INVALID_CHANGE_LOG_(READER|WRITER)_VERSION|Unsupported log version"
+    r"|maximum supported log version|produced by a newer version of Spark",
     re.IGNORECASE,
 )
 
@@ -36,6 +43,11 @@ def said(error: BaseException) -> str:
     whole = str(error).split("=== Streaming Query ===")[0].split("JVM stacktrace")[0]
     lines = [line for line in whole.splitlines() if not line.startswith(("\tat ", "\t..."))]
     return "\n".join(lines).replace(" SQLSTATE: 38000", "").strip()
+
+
+def is_unsupported(text: str, checkpoint: Checkpoint) -> bool:
+    """Tell whether it is about a file of another version, and no file is torn."""
+    return _OTHER_VERSION.search(text) is not None and not checkpoint.unfit()
 
 
 def is_damage(text: str, folder: str) -> bool:

@@ -26,14 +26,24 @@ from pyspark.sql import SparkSession
 from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError
 from millpond.files import is_object_store, is_remote
-from millpond.spark.archive import find_java, java_version, options_for_use
+from millpond.spark.archive import options_for_use
 from millpond.spark.nursery import open_nursery
 from millpond.spark.scratch import java_temp
 from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
 from millpond.spark.sockets import socket_settings
+from millpond.spark.versions import (
+    check_connect,
+    check_environment,
+    check_python,
+    check_session,
+    find_java,
+    java_version,
+    judge,
+)
 
 __all__ = [
     "OBJECT_STORE",
+    "check_start",
     "end_jvm",
     "has_session",
     "methods_kept",
@@ -91,6 +101,20 @@ OBJECT_STORE = {
     "fs.s3a.input.stream.type": "classic",
 }
 
+# What a checkpoint is written in: the forms of Spark 4.3, which are read here and in `checkpoint`.
+# Nobody's settings change them; a checkpoint in another form could not be repaired.
+FORMATS = {
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
+    "spark.sql.streaming.transformWithState.stateSchemaVersion": "3",
+    "spark.sql.streaming.stateStore.rocksdb.formatVersion": "5",
+    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "2",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
+    "spark.sql.streaming.queryEvolution.enableSinkEvolution": "false",
+}
+
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -135,7 +159,7 @@ def open_session(
         state_dir: Where the group's state is, which decides how its files are written.
         lasts: Whether what is started is to run for long, so that it has time to get faster.
     """
-    _forget_dead_session()
+    check_start(master, spark, config)
     if spark is None and has_session():
         spark = SparkSession.builder.getOrCreate()
     is_new = spark is None
@@ -150,7 +174,50 @@ def open_session(
             session.conf.set(key, config.get(f"spark.hadoop.{key}", value))
     for key, value in {**_QUERY, _MANAGER: _file_manager(str(state_dir))}.items():
         session.conf.set(key, config.get(key, value))
+    for key, value in FORMATS.items():
+        session.conf.set(key, value)
     return session
+
+
+def check_start(master: str | None, spark: SparkSession | None, config: dict[str, str]) -> None:
+    """Refuse what cannot work, before anything is started or written.
+
+    Raises:
+        ConfigError: where a setting asks for what is not supported.
+        EngineError: where Spark, Java or Python does not fit.
+    """
+    _forget_dead_session()
+    check_connect(master, config)
+    if spark is not None or has_session():
+        _check_running(spark)
+    else:
+        check_environment(master)
+
+
+def _check_running(spark: SparkSession | None) -> None:
+    """Refuse Spark as it runs: it is stopped, of another version, or has another Python."""
+    if spark is not None:
+        check_session(spark)
+    context = SparkContext._active_spark_context if spark is None else spark.sparkContext
+    if context is None or context._jsc is None:
+        msg = "the session given with spark= is stopped."
+        raise ConfigError(f"{msg}\nFix: SparkSession.builder.getOrCreate() makes another one.")
+    if wrong := judge(context.version, "the session runs on Spark"):
+        raise EngineError(f"{wrong}\nFix: use a cluster of Spark 4.3, or the Spark of pyspark.")
+    if context is _started[0] or not context.master.startswith("local"):
+        return
+    jvm = context._jvm
+    assert jvm is not None
+    # For what the JVM starts by itself, as it looks for it: sources, for example.
+    told = map(jvm.java.lang.System.getenv, ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+    of_jvm = next(filter(None, told), "python3")
+    fix = "set os.environ['PYSPARK_PYTHON'] = sys.executable before the session is made"
+    for python in dict.fromkeys([context.pythonExec, of_jvm]):
+        check_python(python, f"the session was made with {python!r} for Python", fix)
+
+
+_started: list[SparkContext | None] = [None]
+"""The context that was started here, if one was."""
 
 
 def _beside(spark: SparkSession) -> SparkSession:
@@ -220,7 +287,6 @@ def _file_manager(state_dir: str) -> str:
 
 
 def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
-    _check_java()
     quiet_py4j()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
@@ -238,11 +304,12 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            msg = (
-                f"Spark could not be started with master {master!r}: {error}\n"
-                "Fix: check the master's address and that java -version says 17 or newer."
-            )
+            fix = "correct what Java reports above"
+            if not is_local:
+                fix = f"check that {master} is the address of a cluster that runs Spark 4.3"
+            msg = f"Spark could not be started with master {master!r}: {error}\nFix: {fix}."
             raise EngineError(msg) from error
+    _started[0] = session.sparkContext
     # What fails is raised in Python, with Spark's message; the JVM's own log says it once more.
     session.sparkContext.setLogLevel("OFF")
     return session
@@ -342,16 +409,6 @@ def _python() -> str:
         return open_nursery()
     except OSError:  # no room for temporary files, or not to execute them, or too long a path
         return sys.executable
-
-
-def _check_java() -> None:
-    if find_java() is None:
-        msg = (
-            "Spark needs Java 17 or newer, and none was found.\n"
-            "Fix: install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew "
-            "install openjdk@17) or point JAVA_HOME at it."
-        )
-        raise EngineError(msg)
 
 
 class _QuietGateway:

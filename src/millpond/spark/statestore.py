@@ -21,8 +21,13 @@ from pyspark.sql import functions as F
 
 from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import key_to_text
-from millpond.errors import DamagedStateError, EngineError, StateError
-from millpond.spark.said import is_damage, said, what_is_damaged
+from millpond.errors import (
+    DamagedStateError,
+    EngineError,
+    StateError,
+    UnsupportedCheckpointError,
+)
+from millpond.spark.said import is_damage, is_unsupported, said, what_is_damaged
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
@@ -264,6 +269,10 @@ def telling(checkpoint: Checkpoint) -> Iterator[None]:
 def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
     """Return what Spark said about a checkpoint as an error of ours."""
     text = said(error)
+    if is_unsupported(text, checkpoint):
+        msg = f"another version of Spark wrote the state: {what_is_damaged(text, checkpoint)}."
+        fix = "read it with the versions of pyspark and millpond that wrote it."
+        return UnsupportedCheckpointError(f"{msg}\nFix: {fix}")
     if is_damage(text, checkpoint.folder.path) or "STDS_" in text:
         msg = (
             f"the state cannot be read: {what_is_damaged(text, checkpoint)}.\n"

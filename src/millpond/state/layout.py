@@ -54,6 +54,10 @@ _MORE_SPLITS = 8
 # A value, or all names of a key together, above this size (bytes) gets blobs of its own.
 LARGE_BYTES = 32 * 1024
 
+# A value above this size (bytes) is refused. Spark's state server copies a value several times on
+# the heap of an executor: with 3 GB it took 256 MiB, and broke the connection at 900.
+MOST_BYTES = 256 * 1024 * 1024
+
 _HEAD = b"h"
 
 Entry = MutableMapping[str | bytes, Any]

@@ -19,7 +19,7 @@ from millpond.errors import ConfigError, ValueTypeError, shown
 from millpond.state.agenda import NEVER
 from millpond.state.blobs import CONTAINER, EXPIRING, LARGE_VALUE, value_size
 from millpond.state.codec import Codec
-from millpond.state.layout import LARGE_BYTES, Entry, Page, Pages
+from millpond.state.layout import LARGE_BYTES, MOST_BYTES, Entry, Page, Pages
 from millpond.state.names import Names, Taken
 
 __all__ = [
@@ -546,6 +546,13 @@ class State:
         else:
             value = Ext(CONTAINER, self._scope.codec.encode(value))
             size = len(value.data)
+        if size > MOST_BYTES:
+            msg = (
+                f"a value of {size:,} bytes is too large for state, which keeps values of up to "
+                f"{MOST_BYTES:,} bytes.\n"
+                "Fix: keep it in parts under several names, or keep a reference to it."
+            )
+            raise ValueTypeError(msg)
         if size > LARGE_BYTES:
             # The page exists before the entry does, so the mark is never lost.
             self._scope.place.page.has_large = True
