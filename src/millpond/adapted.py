@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.aggregations import Aggregation, Collect, Items, no_add
+from millpond.async_functions import refuse_async
 from millpond.errors import ConfigError, shown
 
 __all__ = [
@@ -165,6 +166,8 @@ def as_aggregation(given: Any, name: str) -> Aggregation:
             f"Fix: write {given.__name__}(...), with parentheses."
         )
         raise ConfigError(msg)
+    for method in ("initialize", "agg", "start", "add", "merge", "result"):
+        refuse_async(getattr(given, method, None), f"{type(given).__name__}.{method}()")
     if isinstance(given, Aggregation):
         return _as_changed(given, name)
     if isinstance(given, Collector):

@@ -27,6 +27,7 @@ from types import NoneType
 from typing import Any
 from uuid import UUID
 
+from millpond.async_functions import refuse_async
 from millpond.column import field
 from millpond.errors import ConfigError, MillpondError, shown
 
@@ -677,6 +678,7 @@ class Reduce(Aggregation):
                     "Fix: write Reduce(lambda state, value: ..., lambda value: ...)."
                 )
                 raise ConfigError(msg)
+            refuse_async(given, f"Reduce({name}=...)")
         self._reducer = reducer
         self._initializer = initializer
         self._merge = merge

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from millpond import guard
+from millpond.async_functions import refuse_async
 from millpond.callsite import here
 from millpond.config import Config
 from millpond.connectors.connection import ConnectionConfig
@@ -162,6 +163,7 @@ class Application:
             from millpond.spark.versions import check_session
 
             check_session(spark)
+        refuse_async(on_processing_error, "on_processing_error=")
         self.config = Config(
             connection=_connection(broker_address, broker_availability_timeout),
             processing_guarantee=processing_guarantee,
@@ -376,6 +378,7 @@ class Application:
             raise ConfigError(msg + f"\nFix: from_version={from_version + 1}.")
 
         def take(function: Lift) -> Lift:
+            refuse_async(function, "@app.migration")
             lifts[from_version] = function
             return function
 

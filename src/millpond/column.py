@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
+from millpond.async_functions import refuse_async
 from millpond.errors import ConfigError, MillpondError, shown
 from millpond.hints import missing, public
 
@@ -65,6 +66,7 @@ class Column:
 
     def apply(self, func: Callable[[Any], Any]) -> Column:
         """Return the column of the function's results."""
+        refuse_async(func, "a column's apply()")
         return self._with(
             lambda mine: func(mine), f"{getattr(func, '__name__', 'f')}({self._text})"
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import Aggregation
+from millpond.async_functions import refuse_async
 from millpond.callsite import function_name, here
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.inflight import copy_value
@@ -354,6 +355,7 @@ class StreamingDataFrame:
         """
         _check_store(name, "stateful_map")
         _check_function(function, 3, "stateful_map")
+        refuse_async(initial, "stateful_map(initial=...)")
         return self._then(
             Fold(
                 parents=(self._head,),
@@ -1158,6 +1160,7 @@ def _check_function(
         msg = f"{method}() takes a function, got {shown(function)} ({here()})."
         msg += "\nFix: pass the function itself."
         raise ConfigError(msg)
+    refuse_async(function, f"{method}()")
     try:
         inspect.signature(function).bind(*range(arguments))
     except ValueError:

@@ -21,6 +21,7 @@ from millpond.aggregations import (
     Reduce,
     Sum,
 )
+from millpond.async_functions import refuse_async
 from millpond.callsite import here
 from millpond.errors import ConfigError, shown
 from millpond.hints import missing, public
@@ -77,6 +78,8 @@ class WindowDefinition:
         then: Callable[[Step], StreamingDataFrame],
         graph: Graph,
     ) -> None:
+        for option, function in vars(callbacks).items():
+            refuse_async(function, f"{option}=")
         self._graph = graph
         self._kind = kind
         self._name = name

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import cloudpickle
 import msgspec
 
+from millpond.async_functions import refuse_async
 from millpond.connectors.registry import (
     Registered,
     SchemaRegistryClientConfig,
@@ -452,6 +453,7 @@ def _resolve(named: Any, known: dict[str, type], what: str) -> Any:
             f"Fix: pass a name ({', '.join(known)}), or an object with __call__."
         )
         raise ConfigError(msg)
+    refuse_async(made, f"a {what}")
     return made
 
 

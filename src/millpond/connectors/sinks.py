@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from millpond.async_functions import refuse_async
 from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
@@ -46,8 +47,10 @@ class FunctionSink:
 def as_sink(given: Any) -> Sink:
     """Return the sink for what the user passed: an object with `write`, or a function."""
     if callable(getattr(given, "write", None)):
+        refuse_async(given.write, "sink()")
         return given  # type: ignore[no-any-return]
     if callable(given):
+        refuse_async(given, "sink()")
         return FunctionSink(given)
     msg = (
         f"sink() takes an object with write(batch), or a function of (records, delivery_id); got "

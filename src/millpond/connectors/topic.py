@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.async_functions import refuse_async
 from millpond.connectors.serde import Deserializer, Serializer, bound, deserializer, serializer
 from millpond.errors import ConfigError, TopicError, shown
 from millpond.record import Headers, Record
@@ -111,6 +112,7 @@ def make_topic(
     if config is not None and not isinstance(config, TopicConfig):
         msg = f"config must be a TopicConfig, got {shown(config)}."
         raise ConfigError(msg + "\nFix: config=TopicConfig(num_partitions=4), by name.")
+    refuse_async(timestamp_extractor, "timestamp_extractor=")
     return Topic(
         name=name,
         value_deserializer=bound(deserializer(value_deserializer), name, "value"),
