@@ -50,6 +50,7 @@ from millpond.connectors.topic import TimestampType, Topic, TopicConfig
 from millpond.errors import IgnoreMessage
 from millpond.frame import StreamingDataFrame
 from millpond.record import MessageContext, Record, message_context
+from millpond.resource import Resource, resource
 from millpond.state.view import State, Timer
 
 __version__ = "0.1.0"
@@ -90,6 +91,7 @@ __all__ = [
     "RateSource",
     "Record",
     "Reduce",
+    "Resource",
     "SchemaRegistryClientConfig",
     "SchemaRegistrySerializationConfig",
     "SerializationContext",
@@ -110,4 +112,5 @@ __all__ = [
     "TopicProducer",
     "Variance",
     "message_context",
+    "resource",
 ]

@@ -15,6 +15,7 @@
     ├── TopicError                      a topic is missing or used wrongly
     │   └── DamagedTopicError           a file of the embedded log is torn, changed or gone
     ├── BrokerError                     Kafka cannot be reached, or refuses
+    ├── ResourceError                   a resource of the user's could not be opened
     ├── EngineError                     Spark itself failed or could not be started
     ├── IgnoreMessage                   raised by the user: the record in hand goes no further
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
@@ -43,6 +44,7 @@ __all__ = [
     "TopicError",
     "DamagedTopicError",
     "BrokerError",
+    "ResourceError",
     "EngineError",
     "IgnoreMessage",
     "SimulatedCrash",
@@ -139,6 +141,14 @@ class BrokerError(MillpondError):
     """A Kafka broker cannot be reached, does not let us in, or refuses what is asked.
 
     What to do: follow the `Fix:` line and run again; nothing was lost.
+    """
+
+
+class ResourceError(MillpondError):
+    """A resource, made with `@mp.resource`, could not be opened.
+
+    No record is to blame, so it ends the run whatever `on_error` says. What to do: follow the
+    `Fix:` line and run again; the error that opening raised is its cause.
     """
 
 

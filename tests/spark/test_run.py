@@ -6,11 +6,13 @@ import importlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
 
 import pytest
 
@@ -418,7 +420,7 @@ def count_visits(value, state):
     return state.get("visits")
 
 
-def test_a_module_that_workers_do_not_find_is_named(make_app, tmp_path, monkeypatch):
+def test_a_module_elsewhere_on_the_path_is_found(make_app, tmp_path, monkeypatch):
     library = tmp_path / "library"
     library.mkdir()
     (library / "pricing_of_ours.py").write_text("def double(value):\n    return 2 * value\n")
@@ -427,7 +429,17 @@ def test_a_module_that_workers_do_not_find_is_named(make_app, tmp_path, monkeypa
     app = make_app()
     app.dataframe(source=[1]).apply(pricing.double)
 
-    with pytest.raises(EngineError, match="Fix: let the workers find pricing_of_ours: install it"):
+    assert app.run(drain=True) == [2]
+
+
+def test_a_module_that_workers_do_not_find_is_named(make_app, monkeypatch):
+    made = ModuleType("made_in_memory")
+    exec("def double(value): return 2 * value", vars(made))  # noqa: S102
+    monkeypatch.setitem(sys.modules, "made_in_memory", made)
+    app = make_app()
+    app.dataframe(source=[1]).apply(made.double)
+
+    with pytest.raises(EngineError, match="Fix: let the workers find made_in_memory: install it"):
         app.run(drain=True)
 
 

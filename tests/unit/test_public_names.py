@@ -39,6 +39,7 @@ def test_the_public_names_are_these():
         "RateSource",
         "Record",
         "Reduce",
+        "Resource",
         "SchemaRegistryClientConfig",
         "SchemaRegistrySerializationConfig",
         "SerializationContext",
@@ -59,6 +60,7 @@ def test_the_public_names_are_these():
         "TopicProducer",
         "Variance",
         "message_context",
+        "resource",
     ]
 
 

@@ -24,6 +24,7 @@ from millpond.errors import (
     IgnoreMessage,
     MillpondError,
     RegistryError,
+    ResourceError,
     StateError,
     shown,
 )
@@ -159,7 +160,7 @@ class Failures:
             return True  # whatever the settings say
         if isinstance(failure.error, IgnoreMessage) and not failure.step.is_stateful:
             return False  # likewise: it could be read, and is not wanted
-        if isinstance(failure.error, RegistryError | StateError | EngineError):
+        if isinstance(failure.error, RegistryError | ResourceError | StateError | EngineError):
             raise Fatal(self.describe(failure))  # likewise: the record is not to blame
         if self._on_processing_error is not None:
             try:

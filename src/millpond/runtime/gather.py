@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.headers import decode_headers
-from millpond.errors import EngineError, Failure, MillpondError, StateError, StepError
+from millpond.errors import (
+    EngineError,
+    Failure,
+    MillpondError,
+    ResourceError,
+    StateError,
+    StepError,
+)
 from millpond.plan.plan import Plan
 from millpond.record import Record
 from millpond.runtime.batch import (
@@ -167,7 +174,8 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
 def _error_of(failure: Failure) -> MillpondError:
     """Return what is to be raised: the step's failure, or that of the state or engine behind it."""
     cause = None if failure.exception is None else pickle.loads(failure.exception)
-    if isinstance(cause, StateError | EngineError):  # no fault of the function or the record
+    # No fault of the function or the record.
+    if isinstance(cause, StateError | EngineError | ResourceError):
         cause.add_note(f"Met by {failure.step} ({failure.call_site}), key {failure.key}.")
         return cause
     error = StepError(failure)

@@ -8,9 +8,10 @@ passes through it, so everything a batch does is in one query and commits togeth
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,11 +19,12 @@ from pyspark.sql import functions as F
 from millpond.connectors import inflight
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.sources import SparkSource
+from millpond.functions import pack
 from millpond.plan.plan import Plan
 from millpond.runtime.batch import PACKED
-from millpond.runtime.stage import Settings
+from millpond.spark.ship import Shipment, same_code
 from millpond.spark.source import FORMAT, MillpondSource, ReaderSettings
-from millpond.spark.stages import LayerProcessor, read_stage, rows_stage
+from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
 from millpond.state.codec import Codec
 
 __all__ = ["compile_plan"]
@@ -31,35 +33,40 @@ __all__ = ["compile_plan"]
 def compile_plan(
     session: SparkSession,
     plan: Plan,
-    settings: Settings,
+    shipment: Shipment,
     sources: ReaderSettings,
     frames: dict[str, SparkSource],
     partitions: int,
 ) -> DataFrame:
     """Return the packed rows of every batch."""
-    # Our own source is there even where it reads nothing: it says what time it is.
-    rows = _own_leg(session, plan, settings, sources, partitions)
-    for name in frames:
-        rows = rows.unionAll(_spark_leg(plan, settings, frames[name], partitions))
-    for layer in range(1, plan.layers + 1):
-        processor = LayerProcessor(plan, layer, settings)
-        grouped = rows.groupBy("scope", "grp")
-        rows = grouped.transformWithState(processor, PACKED, "append", "None")
+    with same_code(session, shipment.code):
+        # Our own source is there even where it reads nothing: it says what time it is.
+        rows = _own_leg(session, plan.topics, shipment, sources, partitions)
+        for name in frames:
+            rows = rows.unionAll(_spark_leg(plan, shipment, frames[name], partitions))
+        for layer in range(1, plan.layers + 1):
+            processor = LayerProcessor(shipment, layer)
+            grouped = rows.groupBy("scope", "grp")
+            rows = grouped.transformWithState(processor, PACKED, "append", "None")
     return rows
 
 
 def _own_leg(
-    session: SparkSession, plan: Plan, settings: Settings, sources: ReaderSettings, partitions: int
+    session: SparkSession,
+    topics: Sequence[str],
+    shipment: Shipment,
+    sources: ReaderSettings,
+    partitions: int,
 ) -> DataFrame:
     session.dataSource.register(MillpondSource)
-    pickled = cloudpickle.dumps(sources)
-    pickle.loads(pickled)  # a reader that does not survive this fails here, not in a worker
+    pickled = pickle.dumps(replace(shipment, data=b"", readers=pack(sources).data))
     ranges = session.readStream.format(FORMAT).option("readers", pickled.hex()).load()
-    stage = read_stage(plan, settings, sources.readers, partitions)
-    return ranges.mapInArrow(stage, PACKED)
+    names = list(sources.readers)
+    numbers = [topics.index(name) for name in names]
+    return ranges.mapInArrow(ReadStage(shipment, names, numbers, partitions), PACKED)
 
 
-def _spark_leg(plan: Plan, settings: Settings, source: SparkSource, partitions: int) -> DataFrame:
+def _spark_leg(plan: Plan, shipment: Shipment, source: SparkSource, partitions: int) -> DataFrame:
     frame = source.frame
     if source.timestamp is None:
         time = F.unix_millis(F.current_timestamp())
@@ -68,9 +75,8 @@ def _spark_leg(plan: Plan, settings: Settings, source: SparkSource, partitions: 
     else:
         time = F.col(source.timestamp).cast("long")
     rows = frame.select(time.alias("__time"), F.struct("*").alias("__row"))
-    stage = rows_stage(
-        plan, settings, plan.topics.index(source.name), _RowsToSegment(source.key), partitions
-    )
+    number = plan.topics.index(source.name)
+    stage = RowsStage(shipment, number, _RowsToSegment(source.key), partitions)
     return rows.mapInArrow(stage, PACKED)
 
 

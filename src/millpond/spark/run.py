@@ -34,9 +34,11 @@ from millpond.connectors.sources import (
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
+from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
 from millpond.progress import Meter
+from millpond.resource import Scope, within
 from millpond.runtime.batch import Row
 from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
@@ -45,10 +47,11 @@ from millpond.runtime.history import HistoryReader
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
+from millpond.spark.opened import close_all
 from millpond.spark.query import Query, engine_error
 from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
-from millpond.spark.ship import check_functions, send_package, send_users_modules
+from millpond.spark.ship import send_package, ship
 from millpond.spark.source import ReaderSettings
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
@@ -139,6 +142,8 @@ class SparkRun:
         self._ended = threading.Event()
         self._feed_error: BaseException | None = None
         self._outputs = 0
+        self._scope = Scope()
+        """What sinks have opened, on the driver."""
         self._busy = time.monotonic()
         self._looked = -_LAG
         self._offsets: dict[str, dict[str, int]] = {}
@@ -153,9 +158,8 @@ class SparkRun:
         """Run to the end and return what came out."""
         config = self._program.config
         # What cannot work is said before Spark is started: that takes seconds.
-        send_users_modules(step.call_site.path for step in self._program.graph.steps)
-        sent = [config.on_processing_error, self._program.codec, self._plan.lifts]
-        check_functions(self._plan.children, sent)
+        sent = (self._plan, config.on_processing_error, self._program.codec)
+        pack(sent, self._plan.children)
         self._check(self._directory.check(self._plan, accept=self._accepts))
         self._program.broker.connect()
         meter = Meter(config.consumer_group, self._keys, self._stop)
@@ -163,7 +167,11 @@ class SparkRun:
             stack.enter_context(methods_kept())
             session = self._program.session(self._directory.folder.path)
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
-            self._payloads = self._payload_folder(session, stack)
+            stack.callback(self._scope.close)
+            self._payloads = self._folder_here(session, stack, "millpond-rows-")
+            self._opened = self._folder_here(session, stack, "millpond-opened-")
+            if self._opened is not None:
+                stack.callback(close_all, self._opened.path)
             self._prepare(session)
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
@@ -210,8 +218,10 @@ class SparkRun:
         }
         partitions = self._manifest.partitions
         checkpoint = self._directory.checkpoint(self._manifest)
+        opened = None if self._opened is None else self._opened.path
+        shipped = ship(self._plan, self._settings(), self._readers, opened)
         try:
-            rows = compile_plan(session, self._plan, self._settings(), readers, frames, partitions)
+            rows = compile_plan(session, self._plan, shipped, readers, frames, partitions)
         except PySparkException as error:
             raise engine_error(error, checkpoint) from error
         return Query(
@@ -239,13 +249,13 @@ class SparkRun:
             layouts=self._manifest.layouts,
         )
 
-    def _payload_folder(self, session: SparkSession, stack: ExitStack) -> Scratch | None:
-        """Return where workers may leave records for each other: on this machine."""
+    def _folder_here(self, session: SparkSession, stack: ExitStack, prefix: str) -> Scratch | None:
+        """Return a folder that workers can reach: on this machine; None on a cluster."""
         if not session.sparkContext.master.startswith("local"):
             return None
         try:
-            folder = Scratch("millpond-rows-")
-        except OSError:  # rows carry everything
+            folder = Scratch(prefix)
+        except OSError:  # it can be done without: rows carry everything
             return None
         stack.callback(folder.remove)
         return folder
@@ -391,7 +401,8 @@ class SparkRun:
         self._note_plan(number)
         if number > self._delivered:
             self._hold.check()
-            self._deliver(gathered, number)
+            with within(self._scope):
+                self._deliver(gathered, number)
         log_late(gathered.report, self._plan)
         self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
         self._outputs += gathered.report.outputs

@@ -1,82 +1,135 @@
-"""What workers must have: this package, and the user's own modules.
+"""What workers must have: this package, the user's modules, and what was made of the program.
 
-Takes the session and the program's call sites. Modules that lie beside the program travel by
-value inside the functions; on a cluster the package itself is sent along.
+Takes the plan and its settings; gives a `Shipment`, which Spark carries to every worker. There the
+user's modules are imported once for each process, and the plan is loaded once for each run.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import shutil
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-import cloudpickle
-from pyspark import cloudpickle as spark_cloudpickle
 from pyspark.sql import SparkSession
 
-from millpond.errors import ConfigError
-from millpond.modules import module_of
+from millpond.errors import EngineError, MillpondError
+from millpond.functions import pack, unpack
+from millpond.plan.plan import Plan
+from millpond.resource import Scope, enter
+from millpond.runtime.stage import Settings
+from millpond.spark import opened
 from millpond.spark.scratch import Scratch
-from millpond.steps.kinds import Step
+from millpond.usercode import Code, code_of
+from millpond.usercode import enter as enter_code
 
-__all__ = ["check_functions", "send_package", "send_users_modules"]
+__all__ = ["Shipment", "same_code", "send_package", "ship"]
 
-_INSTALLED = ("site-packages", "dist-packages")
+# Which code a Python process of Spark runs. Spark keeps processes apart whose environment differs,
+# so a module that was changed, or another program's of the same name, is never met.
+_CODE = "MILLPOND_CODE"
+
+# Plans that a worker process keeps: several runs may share it.
+_KEPT = 4
 
 
-def check_functions(steps: Iterable[Step], others: Iterable[Any]) -> None:
-    """Refuse functions that cannot be sent to workers.
+@dataclass(frozen=True)
+class Shipment:
+    """A program as it was pickled on the driver, with the code that it needs."""
 
-    Args:
-        steps: The steps of the program; each can be sent if those before it can.
-        others: What else is sent.
+    run: str
+    """The name of the run."""
+    code: Code
+    data: bytes
+    """The plan and the settings, pickled."""
+    readers: bytes
+    """Likewise: what reads the sources."""
+    folder: Path | None
+    """Where workers on this machine say that they have opened something."""
+
+    def load_plan(self) -> tuple[Plan, Settings]:
+        """Return plan and settings; this process loads them once in a run.
+
+        So what functions keep in variables of the program stays as long as the process, as it does
+        in variables of modules.
+        """
+        self._enter()
+        name = (self.run, hashlib.sha256(self.data).digest())
+        if name not in _plans:
+            _plans[name] = self._loaded(self.data)
+            for old in list(_plans)[:-_KEPT]:
+                del _plans[old]
+        return _plans[name]
+
+    def load_readers(self) -> Any:
+        """Return what reads the sources, new for each task."""
+        self._enter()
+        return self._loaded(self.readers)
+
+    def _enter(self) -> None:
+        enter_code(self.code)
+        enter(_scope(self.run, self.folder))
+
+    def _loaded(self, data: bytes) -> Any:
+        try:
+            return unpack(data)
+        except MillpondError:
+            raise
+        except Exception as error:
+            fix = "a module that was changed after it was imported must be reloaded before run()"
+            if isinstance(error, ModuleNotFoundError):
+                fix = f"let the workers find {error.name}: install it, or put it beside the program"
+            msg = f"a worker cannot load the program: {type(error).__name__}: {error}\nFix: {fix}."
+            raise EngineError(msg) from error
+
+
+def ship(plan: Plan, settings: Settings, readers: Any, folder: Path | None) -> Shipment:
+    """Return what carries a program to the workers; it is loaded once here, so that errors show.
 
     Raises:
-        ConfigError: with the step and its place.
+        ConfigError: where it cannot be sent, with the step and its place.
     """
-    whole = list(steps)
+    program, reading = pack((plan, settings), plan.children), pack(readers)
+    files = {step.call_site.path for step in plan.children}
+    code = code_of(files, program.modules | reading.modules)
+    return Shipment(uuid4().hex, code, program.data, reading.data, folder)
+
+
+@contextmanager
+def same_code(session: SparkSession, code: Code) -> Iterator[None]:
+    """In this block, functions are made that run in processes with this code and no other."""
+    environment = session.sparkContext.environment
+    before = environment.get(_CODE)
+    environment[_CODE] = code.digest
     try:
-        cloudpickle.dumps((whole, list(others)))
-    except Exception as error:
-        step = next((step for step in whole if not _can_be_sent(step)), None)
-        where = f"{step.verb} ({step.call_site})" if step else "a function of the application"
-        msg = (
-            f"{where} cannot be sent to the workers: {str(error) or type(error).__name__}\n"
-            "Fix: make connections, locks and clients inside the function, or in a module of "
-            "their own on first use; take plain values from outside, not the application."
-        )
-        raise ConfigError(msg) from error
+        yield
+    finally:
+        if before is None:
+            del environment[_CODE]
+        else:
+            environment[_CODE] = before
 
 
-def _can_be_sent(step: Step) -> bool:
-    try:
-        cloudpickle.dumps(step)
-    except Exception:
-        return False
-    return True
+# --- in a worker ----------------------------------------------------------------------------
+
+_plans: dict[tuple[str, bytes], tuple[Plan, Settings]] = {}
+
+_scopes: dict[str, Scope] = {}
 
 
-def send_users_modules(program_files: Iterable[str]) -> None:
-    """Let functions of modules that lie beside the program, or its package, be pickled by value."""
-    folders = {module_of(Path(file).resolve())[0] for file in program_files if Path(file).exists()}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not file or module.__name__ in ("__main__", "millpond"):
-            continue
-        path = _resolved(file)
-        is_ours = module.__name__.startswith("millpond.")
-        if not is_ours and not set(_INSTALLED) & set(path.parts) and folders & set(path.parents):
-            for pickler in (cloudpickle, spark_cloudpickle):
-                pickler.register_pickle_by_value(module)
+def _scope(run: str, folder: Path | None) -> Scope:
+    if run not in _scopes:
+        scope = _scopes[run] = Scope(lambda: opened.announce(scope, folder))
+    return _scopes[run]
 
 
-@cache
-def _resolved(file: str) -> Path:
-    return Path(file).resolve()
+# --- on the driver --------------------------------------------------------------------------
 
 
 def send_package(session: SparkSession) -> None:

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from millpond.connectors.protocols import Offsets
 from millpond.errors import TopicError
 from millpond.runtime.clock import Clockwork, Timekeeper
+from millpond.spark.ship import Shipment
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource"]
 
@@ -63,7 +64,7 @@ class Ranges(InputPartition):
 
 
 class MillpondSource(DataSource):
-    """The data source `millpond`; its options carry pickled readers."""
+    """The data source `millpond`; its options carry a shipment with its settings."""
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +74,8 @@ class MillpondSource(DataSource):
         return RANGES
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return RangeReader(pickle.loads(bytes.fromhex(self.options["readers"])))
+        shipment: Shipment = pickle.loads(bytes.fromhex(self.options["readers"]))
+        return RangeReader(shipment.load_readers())
 
 
 @dataclass

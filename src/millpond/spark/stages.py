@@ -20,48 +20,50 @@ from millpond.runtime.batch import Row, wake_row
 from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
 from millpond.runtime.read import entered, read_range, run_source
-from millpond.runtime.stage import Settings, StageRunner
+from millpond.runtime.stage import StageRunner
 from millpond.spark.pipe import BLOB, BLOB_ID, SparkStore
+from millpond.spark.ship import Shipment
 from millpond.spark.source import WAKE
 
-__all__ = ["LayerProcessor", "read_stage", "rows_stage"]
+__all__ = ["LayerProcessor", "ReadStage", "RowsStage"]
 
 _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 _ROWS_PER_MESSAGE = 64
 
 
-def read_stage(
-    plan: Plan, settings: Settings, readers: dict[str, Any], groups_back: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return stage 0 for ranges of our own sources: it reads them itself."""
-    names = list(readers)
-    numbers = [plan.topics.index(name) for name in names]
+class ReadStage:
+    """Stage 0 for ranges of our own sources: it reads them itself."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __init__(
+        self, shipment: Shipment, names: list[str], numbers: list[int], groups_back: int
+    ) -> None:
+        self._shipment = shipment
+        self._names = names
+        self._numbers = numbers
+        self._groups_back = groups_back
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan, settings = self._shipment.load_plan()
         runner = StageRunner(plan, plan.stages[0], settings)
-
-        def rows() -> Iterator[Row]:
-            for batch in batches:
-                ranges = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-                _fetch(readers, names, ranges)
-                for source, partition, start, end, told in ranges:
-                    if source == WAKE:
-                        yield wake_row(partition, start, told)
-                        continue
-                    number, clock = numbers[source], Clock.decode(told)
-                    for records in read_range(
-                        readers[names[source]], number, partition, start, end
-                    ):
-                        yield from run_source(runner, number, records, clock)
-            yield from runner.drain()
-
         try:
-            yield from _messages(rows(), groups_back)
+            yield from _messages(self._rows(runner, batches), self._groups_back)
         finally:
             runner.close()
 
-    return run
+    def _rows(self, runner: StageRunner, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+        readers, names = self._shipment.load_readers(), self._names
+        for batch in batches:
+            ranges = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            _fetch(readers, names, ranges)
+            for source, partition, start, end, told in ranges:
+                if source == WAKE:
+                    yield wake_row(partition, start, told)
+                    continue
+                number, clock = self._numbers[source], Clock.decode(told)
+                for records in read_range(readers[names[source]], number, partition, start, end):
+                    yield from run_source(runner, number, records, clock)
+        yield from runner.drain()
 
 
 def _fetch(readers: dict[str, Any], names: list[str], ranges: list[tuple[Any, ...]]) -> None:
@@ -71,35 +73,43 @@ def _fetch(readers: dict[str, Any], names: list[str], ranges: list[tuple[Any, ..
             readers[name].fetch([places[1:4] for places in ranges if places[0] == number])
 
 
-def rows_stage(
-    plan: Plan, settings: Settings, number: int, convert: Callable[..., pa.RecordBatch], back: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return stage 0 for a DataFrame of Spark's own: its rows become records."""
+class RowsStage:
+    """Stage 0 for rows that Spark reads; `convert` makes a segment of a batch of them."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __init__(
+        self,
+        shipment: Shipment,
+        number: int,
+        convert: Callable[..., pa.RecordBatch],
+        groups_back: int,
+    ) -> None:
+        self._shipment = shipment
+        self._number = number
+        self._convert = convert
+        self._groups_back = groups_back
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan, settings = self._shipment.load_plan()
+        runner = StageRunner(plan, plan.stages[0], settings)
+        try:
+            yield from _messages(self._rows(runner, batches), self._groups_back)
+        finally:
+            runner.close()
+
+    def _rows(self, runner: StageRunner, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         task = context.partitionId() if context else 0
-        runner = StageRunner(plan, plan.stages[0], settings)
-
-        def rows() -> Iterator[Row]:
-            position = 0
-            # Spark's own sources know nothing of our clock; groups go by the last they were told.
-            clock = Clock(now=time.time_ns() // 1_000_000)
-            for batch in batches:
-                segment = convert(batch)
-                records = entered(segment, number, task, position)
-                yield from run_source(runner, number, records, clock)
-                position += segment.num_rows
-            yield from runner.drain()
-
-        try:
-            yield from _messages(rows(), back)
-        finally:
-            runner.close()
-
-    return run
+        position = 0
+        # Spark's own sources know nothing of our clock; groups go by the last they were told.
+        clock = Clock(now=time.time_ns() // 1_000_000)
+        for batch in batches:
+            segment = self._convert(batch)
+            records = entered(segment, self._number, task, position)
+            yield from run_source(runner, self._number, records, clock)
+            position += segment.num_rows
+        yield from runner.drain()
 
 
 def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]:
@@ -126,10 +136,9 @@ def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]
 class LayerProcessor(StatefulProcessor):
     """All stateful stages of one layer; Spark's key is (scope, key group)."""
 
-    def __init__(self, plan: Plan, layer: int, settings: Settings) -> None:
-        self._plan = plan
+    def __init__(self, shipment: Shipment, layer: int) -> None:
+        self._shipment = shipment
         self._layer = layer
-        self._settings = settings
         self._runners: dict[str, StageRunner] = {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -149,14 +158,15 @@ class LayerProcessor(StatefulProcessor):
     def _runner(self, scope: str) -> StageRunner | None:
         """Return the stage of a scope, or None where rows only pass by on their way."""
         if scope not in self._runners:
-            stage = self._stage(scope)
+            plan, settings = self._shipment.load_plan()
+            stage = self._stage(plan, scope)
             if stage is None:
                 return None
-            self._runners[scope] = StageRunner(self._plan, stage, self._settings)
+            self._runners[scope] = StageRunner(plan, stage, settings)
         return self._runners[scope]
 
-    def _stage(self, scope: str) -> Stage | None:
-        stages = (s for s in self._plan.stages if s.layer == self._layer and s.scope == scope)
+    def _stage(self, plan: Plan, scope: str) -> Stage | None:
+        stages = (s for s in plan.stages if s.layer == self._layer and s.scope == scope)
         return next(stages, None) if scope else None
 
     def close(self) -> None:
