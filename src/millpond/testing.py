@@ -9,6 +9,7 @@ The local engine is the specification: a difference between it and Spark is a bu
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millpond.callsite import here
+from millpond.changed import changed_variables
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT
@@ -28,9 +30,11 @@ from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, SimulatedCrash, StateError, shown
 from millpond.frame import StreamingDataFrame
+from millpond.functions import functions_of, pack
 from millpond.plan.layouts import Layout, change, following
 from millpond.plan.plan import Plan, make_plan
 from millpond.record import Record
+from millpond.resource import Scope, within
 from millpond.runtime.batch import EDGE, Row, family_of, wake_row
 from millpond.runtime.clock import Tick, Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
@@ -62,6 +66,8 @@ __all__ = [
 
 
 _AS_THE_APP: Any = object()
+
+logger = logging.getLogger("millpond")
 
 
 class ManualClock:
@@ -152,6 +158,7 @@ class LocalEngine:
         collect: bool = True,
         after: LocalEngine | None = None,
         on_state_change: Literal["refuse", "accept"] = "refuse",
+        copy_functions: bool = True,
     ) -> None:
         """Make an engine; what is not said here is as the frame's application has it.
 
@@ -167,6 +174,8 @@ class LocalEngine:
             after: An engine with whose state and time this one goes on: the program before a
                 change. It stays as it is.
             on_state_change: Whether aggregations that `after` has kept may be dropped.
+            copy_functions: Whether functions run as copies, as they do in a worker. False: they run
+                as they are, so that a test can look at variables that they change.
         """
         if not isinstance(program, StreamingDataFrame):
             msg = f"the local engine runs a frame, got {shown(program)} ({here()})."
@@ -189,6 +198,9 @@ class LocalEngine:
             on_processing_error,
             layouts=self.layouts,
         )
+        self._copies = copy_functions
+        self._sent, self._worker_settings = self.plan, self._settings
+        """What runs: copies of the plan and the settings, as a worker has them in one run."""
         self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
         self.printed: list[Any] = []
         self.reports: list[BatchReport] = []
@@ -261,6 +273,35 @@ class LocalEngine:
         Raises:
             SimulatedCrash: at a CRASH mark; nothing of that batch was committed. Run again.
         """
+        if self._copies:
+            packed = pack((self.plan, self._settings), self.plan.children)
+            self._sent, self._worker_settings = packed.copy
+        scope = Scope()
+        try:
+            with within(scope):
+                return self._run(batches)
+        finally:
+            scope.close()
+            if self._copies:
+                self._warn_of_changes()
+
+    def _warn_of_changes(self) -> None:
+        """Warn once of each variable that a function has changed in its copy only."""
+        for step, copy in zip(self.plan.children, self._sent.children, strict=True):
+            for name in changed_variables(functions_of(step), functions_of(copy)):
+                warning = f"{step.verb} ({step.call_site}) changed the variable {name!r}"
+                if warning in self._graph.warned:
+                    continue
+                self._graph.warned.add(warning)
+                logger.warning(
+                    "%s, which is outside of its function: only the copy that ran has the change. "
+                    "On Spark each worker process has a copy, which ends with the run. Fix: return "
+                    "the value, or keep it in state; a test sees such changes with "
+                    "copy_functions=False; for a cache, ignore this.",
+                    warning,
+                )
+
+    def _run(self, batches: int | Sequence[int] | None) -> Run:
         sizes = repeat(batches) if isinstance(batches, int) else iter(batches or [])
         while True:
             size = next(sizes, None)
@@ -366,7 +407,7 @@ class LocalEngine:
     def _stage_zero(self, batch: dict[str, list[Any]], tick: Tick) -> Iterator[Row]:
         for scope, groups in tick.groups.items():
             yield from (wake_row(scope, group, tick.clock.encode()) for group in groups)
-        runner = StageRunner(self.plan, self.plan.stages[0], self._settings)
+        runner = StageRunner(self._sent, self._sent.stages[0], self._worker_settings)
         for number, name in enumerate(self.plan.topics):
             if batch.get(name):
                 table = self._table(name, batch[name])
@@ -388,7 +429,7 @@ class LocalEngine:
         raise ConfigError(msg)
 
     def _layer(self, layer: int, rows: list[Row]) -> Iterator[Row]:
-        scopes = {stage.scope: stage for stage in self.plan.stages if stage.layer == layer}
+        scopes = {stage.scope: stage for stage in self._sent.stages if stage.layer == layer}
         groups: dict[tuple[str, int], list[Row]] = defaultdict(list)
         for row in rows:
             if row.scope in scopes and family_of(row.kind)[0] == EDGE:
@@ -396,7 +437,7 @@ class LocalEngine:
             else:
                 yield row
         for (scope, group), members in sorted(groups.items()):
-            runner = StageRunner(self.plan, scopes[scope], self._settings)
+            runner = StageRunner(self._sent, scopes[scope], self._worker_settings)
             yield from run_group(runner, members, self.stores[scope, group], group)
 
     def complete(self, batch_id: int) -> None:
@@ -434,8 +475,9 @@ def run_local(
         records: Values, or `(key, value[, timestamp[, headers]])`; a dict of them by source name
             where there are several. Default: the items of the frame's own `ListSource`.
         batches: How to cut the input: a size, or a list of sizes; the rest is one batch.
-        **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock` of the engine;
-            where not given, errors and types are handled as the application says.
+        **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock`,
+            `copy_functions` of the engine; where not given, errors and types are handled as the
+            application says.
     """
     engine = LocalEngine(program, **options)
     if records is not None:

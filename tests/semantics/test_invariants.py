@@ -449,7 +449,8 @@ def test_the_callback_lets_a_record_go_and_its_writes_are_undone():
             raise ValueError("two")
         return value
 
-    run = run_local(frame().apply(touch, stateful=True), [1, 2], on_processing_error=handle)
+    program = frame().apply(touch, stateful=True)
+    run = run_local(program, [1, 2], on_processing_error=handle, copy_functions=False)
 
     assert list(run) == [1]
     assert run.state(None) == {"last": 1}

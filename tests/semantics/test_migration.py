@@ -31,7 +31,7 @@ def add_currency(values):
 def engine_of(function, lifts=None, stores=None):
     sdf = frame().apply(function, stateful=True)
     sdf._graph.migrations = lifts or {}
-    engine = LocalEngine(sdf)
+    engine = LocalEngine(sdf, copy_functions=False)
     engine.stores.update(stores or {})
     return engine
 

@@ -1012,7 +1012,7 @@ def test_on_late_is_told_what_was_late_and_by_how_much(facts, mode):
     for cut in CUTS:
         calls = []
         window = facts.window(frame(), on_late=lambda *call: calls.append(call))
-        run_local(getattr(window, mode)("key"), records, batches=cut)
+        run_local(getattr(window, mode)("key"), records, batches=cut, copy_functions=False)
 
         assert [(*call[:6], *call[7:]) for call in calls] == expected, f"cut: {cut}"
 
@@ -1064,7 +1064,7 @@ def test_on_late_is_told_the_name_of_the_window(name):
     names = set()
     window = NAMED[name](frame(), on_late=lambda *call: names.add(call[6]))
 
-    run_local(window.final("key"), LATE_RECORDS)
+    run_local(window.final("key"), LATE_RECORDS, copy_functions=False)
 
     assert names == {name}
 
@@ -1254,7 +1254,7 @@ def test_triggers_are_called_with_the_aggregate_and_the_record():
         )
     )
 
-    run_local(window.sum().final("key"), [("k", 2, 102), ("k", 5, 104)])
+    run_local(window.sum().final("key"), [("k", 2, 102), ("k", 5, 104)], copy_functions=False)
 
     assert calls == [
         ("before", 0, 2, "k", 102, headers),
@@ -1268,7 +1268,7 @@ def test_triggers_are_called_for_each_window_of_a_record():
     calls = []
     window = frame().hopping_window(10, 5, after_update=lambda *call: calls.append(call[:4]))
 
-    run_local(window.sum().final("key"), [("k", 2, 101), ("k", 5, 107)])
+    run_local(window.sum().final("key"), [("k", 2, 101), ("k", 5, 107)], copy_functions=False)
 
     assert calls == [(2, 2, "k", 101), (2, 2, "k", 101), (7, 5, "k", 107), (5, 5, "k", 107)]
 
@@ -1281,7 +1281,7 @@ def test_after_update_is_not_asked_where_before_update_has_closed_the_window():
         after_update=lambda *call: calls.append("after"),
     )
 
-    run_local(window.sum().final("key"), [("k", 1, 100)])
+    run_local(window.sum().final("key"), [("k", 1, 100)], copy_functions=False)
 
     assert calls == ["before"]
 
@@ -1294,7 +1294,7 @@ def test_triggers_are_not_asked_about_a_late_record():
         return False
 
     window = frame().tumbling_window(10, before_update=seen, after_update=seen)
-    run_local(window.sum().final("key"), LATE_RECORDS)
+    run_local(window.sum().final("key"), LATE_RECORDS, copy_functions=False)
 
     assert values == [1, 1, 2, 2]
 

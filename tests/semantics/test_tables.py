@@ -17,7 +17,7 @@ def given_twice(first, second, size):
         rows = pa.table(stay).to_pylist() + next(tables)
         return pa.table({name: [row[name] for row in rows] for name in ("n", "x")})
 
-    engine = LocalEngine(frame().group_by("user").update_state(update))
+    engine = LocalEngine(frame().group_by("user").update_state(update), copy_functions=False)
     for _ in range(2):
         engine.feed([{"user": "ann"}])
         values = engine.run()
@@ -53,7 +53,8 @@ def test_rows_with_lists_and_dicts_are_compared_by_what_they_hold(size):
     engine = LocalEngine(
         frame()
         .group_by("user")
-        .update_state(lambda batch, state: pa.Table.from_pylist(next(tables)))
+        .update_state(lambda batch, state: pa.Table.from_pylist(next(tables))),
+        copy_functions=False,
     )
     for _ in range(2):
         engine.feed([{"user": "ann"}])

@@ -1,12 +1,17 @@
 """What cannot be sent to workers is told before Spark is started, with its step and place."""
 
+import re
 import sqlite3
+import sys
 import threading
+from typing import Required, TypedDict, get_type_hints
 
 import pytest
 
 import millpond as mp
 from millpond.errors import ConfigError
+from millpond.functions import pack
+from millpond.testing import LocalEngine, frame, run_local
 
 
 @pytest.fixture
@@ -42,3 +47,116 @@ def test_an_error_function_that_holds_a_lock(tmp_path):
 
     with pytest.raises(ConfigError, match=r"function of the application(.|\n)*Fix:"):
         app.run()
+
+
+def test_the_local_engine_refuses_it_too_and_names_the_variable():
+    lock = threading.Lock()
+
+    def helper():
+        return lock.locked()
+
+    def locked(value):
+        return helper()
+
+    with pytest.raises(
+        ConfigError,
+        match=r"apply \(test_shipping\.py:\d+\): variable 'lock' in 'helper' "
+        r"\(test_shipping\.py:\d+\), of type lock, cannot be sent(.|\n)*Fix: .*@mp\.resource",
+    ):
+        run_local(frame().apply(lambda value: value).apply(locked), [1])
+
+
+class Torn:
+    """It can be pickled, and not be loaded again."""
+
+    def __setstate__(self, state):
+        raise TypeError("no way back")
+
+
+def test_what_cannot_be_loaded_again_is_refused_before_the_run():
+    torn = Torn()
+    torn.value = 1
+
+    with pytest.raises(ConfigError, match=r"filter \(.*variable 'torn' in 'lambda'.*no way back"):
+        run_local(frame().filter(lambda value: torn is None), [1])
+
+
+@pytest.mark.parametrize(
+    "held",
+    [sys.__stderr__, (i for i in range(3)), threading.Lock()],
+    ids=["file", "gen", "lock"],
+)
+def test_open_files_generators_and_locks_are_refused(held):
+    with pytest.raises(ConfigError, match=r"update \(test_shipping.py:\d+\): variable 'held'"):
+        run_local(frame().update(lambda value: held), [1])
+
+
+def test_typed_dicts_that_are_derived_from_others_can_be_sent():
+    class Order(TypedDict):
+        n: Required[int]
+
+    class Priced(Order, total=False):
+        price: float
+
+    def price(value: Order) -> Priced:
+        return Priced(n=value["n"], price=2.0)
+
+    copy = pack((Priced, price)).copy[0]
+    run = run_local(frame().apply(price), [{"n": 1}])
+
+    assert list(run) == [{"n": 1, "price": 2.0}]
+    assert copy.__required_keys__ == {"n"}
+    assert copy.__optional_keys__ == {"price"}
+    assert get_type_hints(copy) == {"n": int, "price": float}
+
+
+def test_functions_run_as_copies_and_a_changed_variable_is_warned_of(caplog):
+    seen, quiet = [], {"a": 1}
+
+    def look(value):
+        seen.append(value)
+        return quiet["a"]
+
+    sdf = frame().apply(look)
+    engine = LocalEngine(sdf)
+    for _ in range(2):
+        engine.feed([1])
+        engine.run()
+
+    assert seen == []
+    (warning,) = [r.getMessage() for r in caplog.records]
+    assert re.match(
+        r"apply \(test_shipping\.py:\d+\) changed the variable 'seen', .*Fix: ", warning
+    )
+
+
+def test_functions_run_as_they_are_where_a_test_wants_to_see_their_calls():
+    seen = []
+
+    run_local(frame().update(lambda value: seen.append(value)), [1, 2], copy_functions=False)
+
+    assert seen == [1, 2]
+
+
+def test_every_run_takes_functions_as_they_are_then():
+    factor = [2]
+    engine = LocalEngine(frame().apply(lambda value: value * factor[0]))
+
+    engine.feed([1])
+    engine.run()
+    factor[0] = 3
+    engine.feed([1])
+
+    assert list(engine.run()) == [2, 3]
+
+
+def test_functions_share_what_they_change_within_a_run():
+    numbers = []
+
+    def note(value):
+        numbers.append(value)
+        return value
+
+    sdf = frame().apply(note).group_by(str, name="text").apply(lambda v: sum(numbers))
+
+    assert run_local(sdf, [1, 2]) == [1, 3]
