@@ -35,6 +35,7 @@ from millpond.files import Files
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.hints import missing, public
 from millpond.options import (
+    Durability,
     ErrorCallback,
     ErrorPolicy,
     Format,
@@ -118,6 +119,9 @@ class Application:
         on_state_change: What happens when the program has changed so that state would be left
             behind (another window length, another name, another key): "refuse" to run, or
             "accept" that the old state is kept aside or dropped and the new one starts empty.
+        durability: What a batch survives once its outputs can be seen. "power": a power cut; the
+            run waits until the local disk has what the batch needs. "process": the death of
+            processes; the run does not wait.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         master: Any Spark master. Default: `local[*]`.
         spark: A SparkSession to use instead of starting Spark. Its settings stay as they are.
@@ -148,6 +152,7 @@ class Application:
         on_processing_error: ErrorCallback | None = None,
         recover: Recovery = "stop",
         on_state_change: StateChange = "refuse",
+        durability: Durability = "power",
         persistence: Persistence = "directory",
         state_ttl: Duration | None = None,
         master: str | None = None,
@@ -181,6 +186,7 @@ class Application:
             on_processing_error=on_processing_error,
             recover=recover,
             on_state_change=on_state_change,
+            durability=durability,
             persistence=persistence,
             state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
             master=master,

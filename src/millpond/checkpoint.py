@@ -221,7 +221,7 @@ class Checkpoint:
         if self.planned() or self.committed():
             return
         for place, _ in self.folder.walk():
-            if _is_temporary(place.name):
+            if is_temporary(place.name):
                 place.delete()
 
     def settle(self) -> None:
@@ -307,7 +307,7 @@ class Checkpoint:
         (target / relative).write(relocated(text, target).encode())
 
 
-def _is_temporary(name: str) -> bool:
+def is_temporary(name: str) -> bool:
     """Tell whether Spark has begun to write a file, or Hadoop its checksum, and not ended."""
     return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
 

@@ -9,6 +9,7 @@ from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
 from millpond.options import (
+    Durability,
     ErrorCallback,
     ErrorPolicy,
     LostRecords,
@@ -60,6 +61,7 @@ class Config:
     on_processing_error: ErrorCallback | None = None
     recover: Recovery = "stop"
     on_state_change: StateChange = "refuse"
+    durability: Durability = "power"
     persistence: Persistence = "directory"
     state_ttl_ms: int | None = None
     master: str | None = None
@@ -76,6 +78,7 @@ class Config:
         _one_of("on_error", self.on_error, ("stop", "dead-letter"))
         _one_of("recover", self.recover, ("stop", "auto"))
         _one_of("on_state_change", self.on_state_change, ("refuse", "accept"))
+        _one_of("durability", self.durability, ("power", "process"))
         _one_of("persistence", self.persistence, ("directory", "none"))
         if not isinstance(self.commit_interval, int | float) or not self.commit_interval >= 0:
             msg = f"commit_interval is seconds, 0 or more; got {shown(self.commit_interval)}."

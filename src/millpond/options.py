@@ -13,6 +13,7 @@ from millpond.connectors.topic import Topic
 from millpond.state.view import State, Timer
 
 __all__ = [
+    "Durability",
     "ErrorCallback",
     "ErrorPolicy",
     "ExpandFunction",
@@ -42,6 +43,7 @@ LostRecords = Literal["stop", "skip"]
 ErrorPolicy = Literal["stop", "dead-letter"]
 Recovery = Literal["stop", "auto"]
 StateChange = Literal["refuse", "accept"]
+Durability = Literal["power", "process"]
 Persistence = Literal["directory", "none"]
 Format = Literal["json", "bytes", "str", "string", "int", "integer", "double"]
 """The name of a serializer or a deserializer."""

@@ -33,6 +33,7 @@ from millpond.connectors.sources import (
 )
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
+from millpond.durable import Disk
 from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
 from millpond.functions import pack
 from millpond.lock import Hold
@@ -175,6 +176,7 @@ class SparkRun:
             self._prepare(session)
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
+            self._disk = self._make_disk(stack)
             query = self._start(session)
             self._meter.started()
             self._follow(query)
@@ -399,6 +401,7 @@ class SparkRun:
         self._crash_where_marked(gathered.report.read)
         number = self._number(batch_id)
         self._note_plan(number)
+        self._sync()
         if number > self._delivered:
             self._hold.check()
             with within(self._scope):
@@ -439,6 +442,23 @@ class SparkRun:
         manifest = asdict(self._manifest)
         self._journal = Journal(max(before.delivered, number - 1), kept, manifest)
         self._directory.journal_file(self._manifest).put(self._journal.encode())
+
+    def _make_disk(self, stack: ExitStack) -> Disk | None:
+        """Return what syncs the files of batches, where that is wanted and can be done."""
+        folder, config = self._directory.folder, self._program.config
+        is_kept = config.persistence != "none"
+        if not folder.is_local or config.durability != "power" or not is_kept:
+            return None
+        disk = Disk(folder.path, self._directory.generation(self._manifest).path)
+        stack.callback(disk.close)
+        return disk
+
+    def _sync(self) -> None:
+        """Have all that the batch needs on the disk: its plan, its state, and the batch before."""
+        if self._disk is None:
+            return
+        journal = self._directory.journal_file(self._manifest)
+        self._disk.sync(*([journal.path] if journal.exists() else []))
 
     def _number(self, batch_id: int) -> int:
         """Return the number under which a batch is delivered.
