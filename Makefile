@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
+.PHONY: help setup java compiler demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,11 @@ java:
 	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] || \
 		{ echo "Spark needs Java 17 or newer, and none was found."; \
 		  echo "Fix: Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; or set JAVA_HOME."; exit 1; }
+
+compiler:
+	@command -v cc >/dev/null || \
+		{ echo "Tests that kill programs need a C compiler, and none was found."; \
+		  echo "Fix: Debian, Ubuntu: apt install gcc."; exit 1; }
 
 demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
 	$(BIN)/python examples/demo.py
@@ -45,15 +50,16 @@ unit: setup ## Tests without a JVM
 kafka: setup java ## Tests against a real Kafka broker
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark) and not soak" tests/kafka
 
-stores: setup java ## Tests with S3, HDFS, clusters, and with programs, brokers and disks that fail
+stores: setup java compiler ## Tests with S3, HDFS, clusters, and with programs, brokers and disks that fail
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark or cluster) and not soak" \
 		tests/remote tests/disturbed
 
 spark: setup java ## Tests on Spark alone
 	$(BIN)/pytest -q --durations=15 -m "spark and not soak" tests/spark tests/docs
 
-soak: setup java ## Kill programs, executors and a broker 25 times each, damage files 260 times
-	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/disturbed tests/remote
+soak: setup java compiler ## Kill programs before each change of a file, executors and a broker 25 times, damage files 260 times
+	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 MILLPOND_CRASHES=1000 $(BIN)/pytest -q tests/disturbed tests/remote
+	MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/unit/test_damage.py
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
 
 PEERS := .venv-peers/bin/python
