@@ -160,6 +160,7 @@ def open_session(
         lasts: Whether what is started is to run for long, so that it has time to get faster.
     """
     check_start(master, spark, config)
+    quiet_py4j()
     if spark is None and has_session():
         spark = SparkSession.builder.getOrCreate()
     is_new = spark is None
@@ -287,7 +288,6 @@ def _file_manager(state_dir: str) -> str:
 
 
 def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
-    quiet_py4j()
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
