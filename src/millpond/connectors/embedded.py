@@ -67,9 +67,10 @@ class EmbeddedBroker:
         others = [other for other in self._log.topics() if other != name]
         if not others:
             return "There are no other topics."
-        shown = ", ".join(others[:_SHOWN]) + ", ..." * (len(others) > _SHOWN)
+        shown = ", ".join(others[:_SHOWN]) + " and more" * (len(others) > _SHOWN)
         close = get_close_matches(name, others, n=1)
-        return f"Topics there are: {shown}." + f" Did you mean {close[0]!r}?" * bool(close)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return f"Topics there are: {shown}.{hint}"
 
     def reader(self, topic: Topic) -> LogReader:
         """Return the reader of a topic that was prepared."""

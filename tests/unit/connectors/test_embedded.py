@@ -55,6 +55,18 @@ def test_the_first_input_topic_of_all_has_no_others_to_be_compared_with(make_app
     assert text.endswith("nothing has been written to it. There are no other topics.")
 
 
+def test_names_that_are_not_alike_are_listed_and_not_proposed(make_app, caplog):
+    app = make_app()
+    for number in range(12):
+        app.broker.prepare(app.topic(f"t{number:02}"))
+
+    (text,) = warnings(caplog, app, "payments")
+
+    assert text.endswith(
+        "Topics there are: t00, t01, t02, t03, t04, t05, t06, t07, t08, t09 and more."
+    )
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_topic_that_was_created_on_purpose_is_not_warned_about(make_app, caplog, is_first):
     app = make_app()
