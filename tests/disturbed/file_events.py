@@ -114,14 +114,13 @@ class Recorder:
     Args:
         folder: What the program changes.
         images: Where images are put.
-        wanted: Tells whether there is to be an image before a change.
-        cuts: What becomes of files that were not synced: "" (nothing), "empty", "missing", "mixed".
+        wanted: Tells which images there are to be before a change: "" is what a kill leaves;
+            "empty", "missing" and "mixed" are what becomes of files that were not synced.
     """
 
     folder: Path
     images: Path
-    wanted: Callable[[Event], bool]
-    cuts: tuple[str, ...] = ("",)
+    wanted: Callable[[Event], tuple[str, ...]]
     events: list[Event] = field(default_factory=list)
     made: list[Image] = field(default_factory=list)
     phase: str = ""
@@ -182,14 +181,13 @@ class Recorder:
         )
         self.events.append(event)
         changes = what != "sync" and not (what == "mkdir" and Path(path).is_dir())
-        if changes and self.wanted(event):
-            for cut in self.cuts:
-                target = self.images / f"{event.number:05}{cut}" / self.phase
-                target.parent.mkdir()
-                self._copy(self.folder / self.phase, target)
-                if cut:
-                    self.synced.cut_down(target, self.folder / self.phase, cut)
-                self.made.append(Image(event, target, cut))
+        for cut in self.wanted(event) if changes else ():
+            target = self.images / f"{event.number:05}{cut}" / self.phase
+            target.parent.mkdir()
+            self._copy(self.folder / self.phase, target)
+            if cut:
+                self.synced.cut_down(target, self.folder / self.phase, cut)
+            self.made.append(Image(event, target, cut))
         self.synced.take(what, path, other)
         return b"c"
 

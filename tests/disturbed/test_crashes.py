@@ -47,31 +47,33 @@ class Sample:
 
     Args:
         phases: The folders in which the program works at those changes.
-        first: In a short run, before changes of these kinds only.
-        number: Before which of those: the first, the second.
+        kills: In a short run, a kill comes before the first change of these kinds only.
+        cuts: And a power cut before the third one of these.
     """
 
-    def __init__(self, phases, first, number=1) -> None:
+    def __init__(self, phases, kills, cuts=()) -> None:
         self._phases = phases
-        self._first = first
-        self._number = number
+        self._kills = kills
+        self._cuts = cuts
         self._seen: dict[str, int] = {}
         self._batch = -1
 
-    def __call__(self, event: Event) -> bool:
+    def __call__(self, event: Event) -> tuple[str, ...]:
         if event.phase not in self._phases:
-            return False
+            return ()
         if "/offsets/." in event.path and event.what == "create":
             self._batch = int(Path(event.path).name.lstrip(".").partition(".")[0])
-        is_counted = event.phase != "run" or self._batch in COUNTED
-        is_new = event.phase not in self._seen
+        is_run, is_new = event.phase == "run", event.phase not in self._seen
         seen = self._seen[event.kind] = self._seen.get(event.kind, 0) + 1
         self._seen[event.phase] = 1
-        if is_new and event.phase != "run":
-            return True  # as it was before the command
-        if EACH:
-            return is_counted and seen <= EACH
-        return event.kind in self._first and seen == self._number
+        if is_new and not is_run:
+            return ("",)  # as it was before the command
+        if not EACH:
+            is_kill, is_cut = event.kind in self._kills, event.kind in self._cuts
+            return ("",) * (is_kill and seen == 1) + ("mixed",) * (is_cut and seen == 3)
+        if seen > EACH or (is_run and self._batch not in COUNTED):
+            return ()
+        return ("", "empty", "missing", "mixed") if is_run else ("",)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +81,11 @@ def library(tmp_path_factory):
     return shim(tmp_path_factory.mktemp("shim"))
 
 
-def watched(library, folder, wanted, *words: str, cuts=("",)) -> Recorder:
+def watched(library, folder, wanted, *words: str) -> Recorder:
     """Run the program and copy its files where that is wanted."""
     for name in ("work", "images"):
         (folder / name).mkdir()
-    recorder = Recorder(folder / "work", folder / "images", wanted, cuts)
+    recorder = Recorder(folder / "work", folder / "images", wanted)
     command = [sys.executable, str(PROGRAM), words[0], str(recorder.folder), *words[1:]]
     assert recorder.run(command, library, PYTHONPATH=str(PROGRAM.parent.parent)) == 0
     return recorder
@@ -106,51 +108,47 @@ def difference(image: Image, found, expected) -> str:
     return "\n".join([str(image), *said])
 
 
-def test_a_kill_before_any_change_of_a_file_leaves_no_trace(library, tmp_path):
-    recorder = watched(library, tmp_path, Sample(["run"], FIRST), "batches")
-    (tmp_path / "undisturbed").mkdir()
-
-    expected, *found = outcomes(
-        [tmp_path / "undisturbed", *(image.folder for image in recorder.made)]
-    )
-
-    assert isinstance(expected, dict), expected
-    assert all(expected["written"].values()) and expected["timers"] and expected["sink"]
-    wrong = [
-        difference(image, one, expected)
-        for image, one in zip(recorder.made, found, strict=True)
-        if one != expected
-    ]
-    print(f"{len(found)} crash points of {len(recorder.events)} changes: {len(wrong)} wrong")
-    assert len(found) >= len(FIRST)
-    assert not wrong, "\n\n".join(wrong)
-
-
-# After a power cut: what was delivered and not committed yet, and what was just committed.
+# A power cut: what was delivered and is not committed yet, and what was just committed.
 CUT = (
     "run rename run/state/g/generations/N/commits/N",
     "run create run/state/g/generations/N/offsets/.N.ID.tmp",
 )
 
 
-def test_a_power_cut_loses_nothing_that_was_not_synced_in_time(library, tmp_path):
-    cuts = ("empty", "missing", "mixed") if EACH else ("mixed",)
-    recorder = watched(library, tmp_path, Sample(["run"], CUT, 3), "batches", cuts=cuts)
-    (tmp_path / "undisturbed").mkdir()
+@pytest.fixture(scope="module")
+def run(library, tmp_path_factory):
+    """Each copy of one run with what came of it, and what comes of a run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("run")
+    recorder = watched(library, folder, Sample(["run"], FIRST, CUT), "batches")
+    (folder / "undisturbed").mkdir()
+    folders = [image.folder for image in recorder.made]
+    expected, *found = outcomes([folder / "undisturbed", *folders])
+    assert isinstance(expected, dict), expected
+    assert all(expected["written"].values()) and expected["timers"] and expected["sink"]
+    return expected, list(zip(recorder.made, found, strict=True))
 
-    expected, *found = outcomes(
-        [tmp_path / "undisturbed", *(image.folder for image in recorder.made)]
-    )
 
-    same = [one if isinstance(one, str) else {**one, "is repaired": False} for one in found]
-    wrong = [
-        difference(image, one, expected)
-        for image, one in zip(recorder.made, same, strict=True)
-        if one != expected
-    ]
-    repaired = sum(one["is repaired"] for one in found if isinstance(one, dict))
-    print(f"{len(found)} power cuts: {len(wrong)} wrong, {repaired} needed a repair")
-    assert found
+def test_a_kill_before_any_change_of_a_file_leaves_no_trace(run):
+    expected, outcomes = run
+    kills = [(image, found) for image, found in outcomes if not image.cut]
+
+    wrong = [difference(image, found, expected) for image, found in kills if found != expected]
+
+    print(f"{len(kills)} crash points: {len(wrong)} wrong")
+    assert len(kills) >= len(FIRST)
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_a_power_cut_loses_nothing_that_was_not_synced_in_time(run):
+    expected, outcomes = run
+    cuts = [(image, found) for image, found in outcomes if image.cut]
+
+    repaired = [found for _, found in cuts if isinstance(found, dict) and found["is repaired"]]
+    same = [(i, {**f, "is repaired": False} if isinstance(f, dict) else f) for i, f in cuts]
+    wrong = [difference(image, found, expected) for image, found in same if found != expected]
+
+    print(f"{len(cuts)} power cuts: {len(wrong)} wrong, {len(repaired)} needed a repair")
+    assert cuts
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -171,7 +169,8 @@ def test_a_kill_inside_a_state_command_leaves_the_old_state_or_the_new(commands,
     by_name = {name: [i for i in recorder.made if i.before.phase == name] for name in commands}
 
     folders = [recorder.folder / name for name in commands]
-    after, found = outcomes(folders), outcomes([image.folder for image in recorder.made])
+    done = outcomes([*folders, *(image.folder for image in recorder.made)])
+    after, found = done[: len(folders)], done[len(folders) :]
 
     by_image = dict(zip([image.folder for image in recorder.made], found, strict=True))
     wrong = []
