@@ -42,6 +42,10 @@ def settings(session):
         "session": session.conf.getAll,
         "context": dict(context.getConf().getAll()),
         "hadoop": context._jsc.hadoopConfiguration().size(),
+        "loggers": context._jvm.org.apache.logging.log4j.LogManager.getContext(False)
+        .getConfiguration()
+        .getLoggers()
+        .toString(),
         "level": context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name(),
         "views": [table.name for table in session.catalog.listTables()],
         "toDF": RDD.toDF,
@@ -137,16 +141,16 @@ class Listener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event):
-        self.seen.append("ended")
+        self.seen.append("failed" if event.exception else "ended")
 
 
-def test_listener_of_the_session_follows_the_query(make, mine):
+def test_listener_of_the_session_sees_a_query_that_is_stopped_and_does_not_fail(make, mine):
     listener = Listener()
     mine.streams.addListener(listener)
     try:
         app = make(consumer_group="watched")
-        app.dataframe(source=mp.ListSource([1, 2])).apply(lambda value: value)
-        app.run()
+        app.dataframe(source=mp.RateSource(50)).apply(lambda value: value)
+        app.run(count=1)
         mine.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         mine.streams.removeListener(listener)

@@ -78,6 +78,8 @@ class Settings:
     """Where records may be left for the next stage; see `payloads`."""
     layouts: dict[str, dict[str, list[Layout]]] = field(default_factory=dict)
     """For each key scope and store the layouts that its states may have, the present one last."""
+    loglevel: str | int | None = None
+    """From which level on what functions log is shown; None: their logging is left alone."""
 
     @property
     def undo(self) -> bool:

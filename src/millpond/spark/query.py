@@ -11,8 +11,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
@@ -29,16 +31,39 @@ from millpond.errors import (
 from millpond.runtime.batch import Row
 from millpond.spark.said import disk_trouble, is_damage, is_unsupported, said, what_is_damaged
 
-__all__ = ["Query", "engine_error"]
+__all__ = ["Query", "engine_error", "without_py4j_log"]
 
 # Seconds that a stop waits for a trigger in which no batch has begun.
 _PATIENCE = 5.0
 
+# Where py4j logs what a function of ours raised. It is raised to the caller anyway.
+_PY4J = logging.getLogger("py4j.clientserver")
+
 Handler = Callable[[Iterable[Row], int], None]
 
 
+# Seconds in which a stop that was asked for reaches the thread of the query.
+_REACHED = 30.0
+
+
+# Seconds that the query gets to end where nobody waits for it.
+_LEFT = 2.0
+
+
 class _StoppedError(Exception):
-    """Ends the query at the beginning of a batch of which nothing has been done yet."""
+    """Ends the query at the beginning of a batch, where a stop did not."""
+
+
+class _InterruptedError(Exception):
+    """Says that the thread of the query was interrupted, in the words that Spark looks for.
+
+    They are those of py4j's own error. Its text has the whole stack of Java, which is too long for
+    the pattern with which Spark looks.
+    """
+
+
+_InterruptedError.__module__, _InterruptedError.__qualname__ = "py4j.protocol", "Py4JJavaError"
+_INTERRUPTED = "An error occurred while calling Thread.sleep: java.lang.InterruptedException"
 
 
 class _FailedError(Exception):
@@ -66,8 +91,8 @@ class Query:
         self._has_looked = False
         self._is_in_batch = False
         self._asked_at = 0.0
-        # Spark logs the failure of a batch at length; the error is raised to the caller anyway.
-        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        self._is_made = threading.Event()
+        self._stopper: threading.Thread | None = None
         writer = rows.writeStream.foreachBatch(self._each).option(
             "checkpointLocation", checkpoint.folder.path
         )
@@ -76,10 +101,11 @@ class Query:
         else:
             writer = writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds")
         self._query: StreamingQuery = writer.start()
+        self._is_made.set()
 
     def _each(self, batch: DataFrame, batch_id: int) -> None:
         if self._stopping.is_set() or self._is_enough():
-            raise _StoppedError
+            self._stop_before(batch)
         self._is_in_batch = True
         try:
             self._handle(_collected(batch), batch_id)
@@ -91,6 +117,28 @@ class Query:
             raise _FailedError(type(error).__name__) from None
         finally:
             self._is_in_batch = False
+
+    def _stop_before(self, batch: DataFrame) -> None:
+        """Stop the query at the beginning of a batch of which nothing has been done yet.
+
+        An error raised here ends the query, too, but as a failure: Spark logs it with its stack.
+        This is the query's own thread. So another one stops the query, which interrupts this one
+        where it sleeps in Java, and Spark takes that for what it is.
+        """
+        jvm = batch.sparkSession._jvm
+        assert jvm is not None
+        self._stopper = threading.Thread(target=self._stop_when_made, daemon=True)
+        self._stopper.start()
+        try:
+            jvm.java.lang.Thread.sleep(int(_REACHED * 1000))
+        except Py4JError:
+            raise _InterruptedError(_INTERRUPTED) from None
+        raise _StoppedError
+
+    def _stop_when_made(self) -> None:
+        self._is_made.wait(_REACHED)
+        with suppress(Exception):  # it may be stopped at the end of the run as well
+            self._query.stop()
 
     @property
     def is_active(self) -> bool:
@@ -125,6 +173,8 @@ class Query:
 
     def check(self) -> None:
         """Raise what ended the query, if it was not a stop."""
+        if self._stopper is not None:  # Spark calls a query ended whose thread is still at it
+            self._stopper.join(_REACHED)
         if self._error is not None:
             if isinstance(self._error, MillpondError | KeyboardInterrupt):
                 raise self._error
@@ -140,10 +190,27 @@ class Query:
         if failure is not None and _StoppedError.__name__ not in str(failure):
             raise engine_error(failure, self._checkpoint)
 
+    def abandon(self) -> None:
+        """End the query without waiting for what it does; its batch is not committed."""
+        stopper = threading.Thread(target=self._stop_when_made, daemon=True)
+        stopper.start()
+        stopper.join(_LEFT)
+
     def stop(self) -> None:
         """End the query now; a batch in progress is not committed."""
         if self.is_active:
             self._query.stop()
+
+
+@contextmanager
+def without_py4j_log() -> Iterator[None]:
+    """Keep py4j from logging what a handler raises."""
+    before = _PY4J.level
+    _PY4J.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        _PY4J.setLevel(before)
 
 
 def _collected(batch: DataFrame) -> Iterator[Row]:

@@ -48,8 +48,9 @@ from millpond.runtime.history import HistoryReader
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
+from millpond.spark.logs import without_missing_keys
 from millpond.spark.opened import close_all
-from millpond.spark.query import Query, engine_error
+from millpond.spark.query import Query, engine_error, without_py4j_log
 from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
 from millpond.spark.ship import send_package, ship
@@ -166,7 +167,9 @@ class SparkRun:
         meter = Meter(config.consumer_group, self._keys, self._stop)
         with meter as self._meter, ExitStack() as stack:
             stack.enter_context(methods_kept())
+            stack.enter_context(without_py4j_log())
             session = self._program.session(self._directory.folder.path)
+            stack.enter_context(without_missing_keys(session))
             stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
             stack.callback(self._scope.close)
             self._payloads = self._folder_here(session, stack, "millpond-rows-")
@@ -249,6 +252,7 @@ class SparkRun:
             keeps_clock=self._has_foreign_sources(),
             payloads=None if self._payloads is None else self._payloads.path,
             layouts=self._manifest.layouts,
+            loglevel=config.loglevel,
         )
 
     def _folder_here(self, session: SparkSession, stack: ExitStack, prefix: str) -> Scratch | None:
@@ -511,13 +515,21 @@ class SparkRun:
                 "Fix: run again; state and offsets are as of the last committed batch."
             )
             raise EngineError(msg) from error
-        finally:
+        except _AtOnce:
             self._ended.set()
-            # It may not hide what ended the run: the JVM may be gone.
-            with suppress(Exception):
-                query.stop()
-            # What it has in hand goes to the spool; a later run goes on behind it.
-            self._feeder.join(_LAST_ITEM)
+            query.abandon()
+            raise
+        finally:
+            if not self._ended.is_set():
+                self._end(query)
+
+    def _end(self, query: Query) -> None:
+        self._ended.set()
+        # It may not hide what ended the run: the JVM may be gone.
+        with suppress(Exception):
+            query.stop()
+        # What it has in hand goes to the spool; a later run continues after it.
+        self._feeder.join(_LAST_ITEM)
 
     def _watch(self, query: Query) -> None:
         next_lag = 0.0
@@ -610,21 +622,35 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class _AtOnce(BaseException):
+    """A second signal came. py4j would log a KeyboardInterrupt with its stack."""
+
+
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
-    """While running, SIGINT and SIGTERM ask for a stop; a second one interrupts at once."""
+    """While running, SIGINT and SIGTERM ask for a stop; a second one ends the run at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ask(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
+        name = signal.Signals(number).name
+        if is_asked:
+            logger.warning("%s again: ending without waiting for the batch", name)
+            raise _AtOnce(number)
+        is_asked.append(number)
         stop.set()
+        logger.info("%s: stopping after the current batch; once more ends at once", name)
+
+    is_asked: list[int] = []
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except _AtOnce as ending:
+        if ending.args[0] == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM) from None  # as a shell reports it
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

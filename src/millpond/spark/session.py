@@ -1,36 +1,34 @@
 """Start Spark, or use the user's; a session of our own in it. Each setting with its reason.
 
 Takes a master and the user's settings, or the user's session; gives a `SparkSession` that shares
-its context and has settings of its own. What Spark and its workers write to standard error passes
-a filter that lets the user's own lines through.
+its context and has settings of its own.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
-import re
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkConf, SparkContext
 from pyspark.errors import AnalysisException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError
 from millpond.files import is_object_store, is_remote
 from millpond.spark.archive import options_for_use
+from millpond.spark.logs import log_options
 from millpond.spark.nursery import open_nursery
 from millpond.spark.scratch import java_temp
 from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
 from millpond.spark.sockets import socket_settings
+from millpond.spark.stderr import passed_on
 from millpond.spark.versions import (
     check_connect,
     check_environment,
@@ -118,24 +116,6 @@ FORMATS = {
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
-# Lines of Spark and its Python workers that tell a user nothing.
-_NOISE = re.compile(
-    r"WARN|INFO|Streaming TransformWithState|Setting default log level|To adjust logging level"
-    r"|Using Spark's default log4j|^WARNING: |SLF4J|^\s*$|:: loading settings"
-)
-
-# The last line of a traceback of a worker whose query was stopped under it.
-_DYING = re.compile(
-    r"BrokenPipeError|ConnectionResetError|EOFError|.*CANNOT_OPEN_SOCKET|KeyboardInterrupt"
-)
-
-
-_TRACEBACK = "Traceback (most recent call last)"
-
-# What stands between two tracebacks of one error, and the seconds in which it comes.
-_CHAIN = ("During handling of the above", "The above exception was")
-_MOMENT = 0.3
-
 
 def open_session(
     master: str | None,
@@ -165,7 +145,8 @@ def open_session(
         spark = SparkSession.builder.getOrCreate()
     is_new = spark is None
     if spark is None:
-        options = {_JAVA_OPTIONS: _java_options(config, lasts=lasts)}
+        logs = log_options(config, state_dir)
+        options = {_JAVA_OPTIONS: f"{logs} {_java_options(config, lasts=lasts)}".strip()}
         spark = _start(master or "local[*]", {**config, **options}, name)
     session = _beside(spark)
     late = {PARTITIONS} & config.keys() if is_new else config.keys()
@@ -291,18 +272,18 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
-    builder = SparkSession.builder.master(master).appName(f"millpond {name}")
+    conf = SparkConf().setMaster(master).setAppName(f"millpond {name}")
     local = {**_LOCAL, **socket_settings()} if is_local else {}
     config, hidden = divide(config)
     for key, value in {**_SESSION, **local, **config}.items():
         if key != PARTITIONS:  # it belongs to this application; Spark may serve others later
-            builder = builder.config(key, value)
+            conf.set(key, str(value))
     variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local:
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's page listens, if it is asked for
-    with passed_by_file(hidden), _environment(**variables), _QuietGateway():
+    with passed_by_file(hidden), _environment(**variables):
         try:
-            session = builder.getOrCreate()
+            session = SparkSession(SparkContext(conf=conf, gateway=_gateway(conf)))
         except Exception as error:
             fix = "correct what Java reports above"
             if not is_local:
@@ -310,9 +291,15 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
             msg = f"Spark could not be started with master {master!r}: {error}\nFix: {fix}."
             raise EngineError(msg) from error
     _started[0] = session.sparkContext
-    # What fails is raised in Python, with Spark's message; the JVM's own log says it once more.
-    session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _gateway(conf: SparkConf) -> Any:
+    """Return the way to the JVM; start one where there is none."""
+    if SparkContext._gateway is not None:
+        return None
+    with passed_on() as stderr:
+        return launch_gateway(conf, {"stderr": stderr})
 
 
 # Spark puts these in front of spark.driver.extraJavaOptions, which are the user's, wherever they
@@ -409,73 +396,3 @@ def _python() -> str:
         return open_nursery()
     except OSError:  # no room for temporary files, or not to execute them, or too long a path
         return sys.executable
-
-
-class _QuietGateway:
-    """While the JVM is launched, catch its standard error in a pipe that a thread filters."""
-
-    def __enter__(self) -> None:
-        import pyspark.java_gateway as gateway
-
-        self._module, self._popen = gateway, gateway.Popen
-
-        def popen(command: Any, **options: Any) -> Any:
-            process = subprocess.Popen(command, **options, stderr=subprocess.PIPE)
-            threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True).start()
-            return process
-
-        gateway.Popen = popen
-
-    def __exit__(self, *_: object) -> None:
-        self._module.Popen = self._popen
-
-
-def _pass_on(pipe: Any) -> None:
-    """Write on what the JVM and its workers say, without noise and dying workers' tracebacks."""
-    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in pipe:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    held: list[str] = []
-    while True:
-        try:
-            # A traceback may have another one behind it; whether it has is known in a moment.
-            line = lines.get(timeout=_MOMENT if held and not _is_open(held) else None)
-        except queue.Empty:
-            line = b""
-        text = "" if line is None else line.decode("utf-8", "replace")
-        if held and (not text or not _belongs(held, text)):
-            _write(held)
-            held = []
-        if line is None:
-            return
-        if held or text.startswith(_TRACEBACK):
-            held.append(text)
-        elif text and not _NOISE.search(text):
-            sys.stderr.write(text)
-
-
-def _belongs(held: list[str], text: str) -> bool:
-    """Tell whether a line belongs to the tracebacks held."""
-    if text.startswith(_TRACEBACK):
-        return _last(held).startswith(_CHAIN)
-    return _is_open(held) or not text.strip() or text.startswith(_CHAIN)
-
-
-def _is_open(held: list[str]) -> bool:
-    """Tell whether the line is still to come that says what the error was."""
-    return held[-1].startswith((" ", _TRACEBACK))
-
-
-def _last(held: list[str]) -> str:
-    return [line for line in held if line.strip()][-1]
-
-
-def _write(held: list[str]) -> None:
-    # One without its last line is of a process that was killed while it wrote.
-    if not _is_open(held) and not _DYING.match(_last(held)):
-        sys.stderr.write("".join(held))

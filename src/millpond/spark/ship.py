@@ -25,6 +25,7 @@ from millpond.plan.plan import Plan
 from millpond.resource import Scope, enter
 from millpond.runtime.stage import Settings
 from millpond.spark import opened
+from millpond.spark.logs import log_in_worker
 from millpond.spark.scratch import Scratch
 from millpond.usercode import Code, code_of
 from millpond.usercode import enter as enter_code
@@ -65,7 +66,9 @@ class Shipment:
             _plans[name] = self._loaded(self.data)
             for old in list(_plans)[:-_KEPT]:
                 del _plans[old]
-        return _plans[name]
+        plan, settings = _plans[name]
+        log_in_worker(settings.loglevel)  # now that modules have set up what they want
+        return plan, settings
 
     def load_readers(self) -> Any:
         """Return what reads the sources, new for each task."""
