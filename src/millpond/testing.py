@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millpond.callsite import here
-from millpond.changed import changed_variables
+from millpond.changed import Outside, changed_variables, outside
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT
@@ -50,7 +50,7 @@ from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.steps.graph import Graph
-from millpond.steps.kinds import Read, SourceInfo, Write
+from millpond.steps.kinds import Read, SourceInfo, Step, Write
 
 __all__ = [
     "CRASH",
@@ -276,19 +276,26 @@ class LocalEngine:
         if self._copies:
             packed = pack((self.plan, self._settings), self.plan.children)
             self._sent, self._worker_settings = packed.copy
+        before = self._outside()
         scope = Scope()
         try:
             with within(scope):
                 return self._run(batches)
         finally:
             scope.close()
-            if self._copies:
-                self._warn_of_changes()
+            self._warn_of_changes(before)
 
-    def _warn_of_changes(self) -> None:
+    def _outside(self) -> dict[Step, Outside]:
+        """Return what the variables hold that are outside of functions that run as copies."""
+        if not self._copies:
+            return {}
+        pairs = zip(self.plan.children, self._sent.children, strict=True)
+        return {step: outside(functions_of(step), functions_of(copy)) for step, copy in pairs}
+
+    def _warn_of_changes(self, before: dict[Step, Outside]) -> None:
         """Warn once of each variable that a function has changed in its copy only."""
-        for step, copy in zip(self.plan.children, self._sent.children, strict=True):
-            for name in changed_variables(functions_of(step), functions_of(copy)):
+        for step, after in self._outside().items():
+            for name in changed_variables(before[step], after):
                 warning = f"{step.verb} ({step.call_site}) changed the variable {name!r}"
                 if warning in self._graph.warned:
                     continue

@@ -1,5 +1,6 @@
 """What cannot be sent to workers is told before Spark is started, with its step and place."""
 
+import math
 import re
 import sqlite3
 import sys
@@ -128,6 +129,28 @@ def test_functions_run_as_copies_and_a_changed_variable_is_warned_of(caplog):
     assert re.match(
         r"apply \(test_shipping\.py:\d+\) changed the variable 'seen', .*Fix: ", warning
     )
+
+
+def test_a_variable_that_does_not_equal_its_copy_is_not_taken_for_changed(caplog):
+    limits, names = [math.nan], {"of": object}
+
+    run_local(frame().apply(lambda value: (limits[0], len(names))), [1])
+
+    assert caplog.records == []
+
+
+def test_classes_of_the_program_are_not_changed_by_a_run():
+    seen = []
+
+    class Basket:
+        def put(self, value):
+            seen.append(value)
+            return value
+
+    run_local(frame().apply(lambda value: Basket().put(value)), [1])
+    Basket().put(2)
+
+    assert seen[-1] == 2
 
 
 def test_functions_run_as_they_are_where_a_test_wants_to_see_their_calls():
