@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -33,6 +34,9 @@ from millpond import guard
 from millpond.callsite import PACKAGE
 
 __all__ = ["Code", "Module", "code_of", "enter", "program_modules"]
+
+# Codes whose modules a worker process keeps: programs of one session may take turns in it.
+_KEPT = 4
 
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -249,22 +253,50 @@ def _is_zip_of_python(path: str) -> bool:
 
 
 def enter(code: Code) -> None:
-    """Let this process import the user's modules; once for all of its life."""
-    if any(
-        isinstance(finder, _Finder) and finder.code.digest == code.digest
-        for finder in sys.meta_path
-    ):
-        return
-    sys.path[0:0] = [f for f in code.first if f not in sys.path[:1] and Path(f).exists()]
-    sys.path += [f for f in code.last if f not in sys.path and Path(f).exists()]
-    sys.meta_path.insert(0, _Finder(code))
+    """Let this process import the user's modules, each once.
+
+    Spark keeps its Python processes between runs, and runs of one session share them. Modules stay
+    imported where the next code has the same ones. Otherwise they are set aside for when their code
+    is back, and what is imported next is of the new code.
+    """
+    finder = next((found for found in sys.meta_path if isinstance(found, _Finder)), None)
+    if finder is None:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+    if finder.code.digest != code.digest:
+        finder.take(code)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds the modules that were sent."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self) -> None:
+        self.code = Code()
+        self._found: dict[str, Module] = {}
+        self._aside: dict[str, dict[str, ModuleType]] = {}
+        self._folders: list[str] = []
+
+    def take(self, code: Code) -> None:
+        """Find what was sent now, and nothing of what was sent before."""
+        if any(code.modules.get(name) != module for name, module in self._found.items()):
+            self._exchange(code)
+        sys.path[:] = [folder for folder in sys.path if folder not in self._folders]
+        first = [f for f in code.first if f not in sys.path[:1] and Path(f).exists()]
+        last = [f for f in code.last if f not in sys.path and Path(f).exists()]
+        sys.path[:] = [*first, *sys.path, *last]
+        self._folders = [*first, *last]
         self.code = code
+
+    def _exchange(self, code: Code) -> None:
+        """Set all modules aside, since one may refer to another, and take those of a code back."""
+        imported = {name: sys.modules.pop(name) for name in self._found if name in sys.modules}
+        self._aside[self.code.digest] = imported
+        back = self._aside.pop(code.digest, {})
+        sys.modules.update(back)
+        self._found = {name: code.modules[name] for name in back}
+        for old in list(self._aside)[:-_KEPT]:
+            del self._aside[old]
+        importlib.invalidate_caches()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -272,6 +304,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         module = self.code.modules.get(name)
         if module is None:
             return None
+        self._found[name] = module
         if not module.path:  # a namespace: what is found here has places, too
             spec = PathFinder.find_spec(name, path)
             if spec is None or spec.submodule_search_locations is None:

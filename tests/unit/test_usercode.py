@@ -18,9 +18,12 @@ from millpond.usercode import code_of
 WORKER = """
 import json, pickle, sys
 from millpond import usercode
-code, expression = pickle.loads(bytes.fromhex(sys.argv[1]))
-usercode.enter(code)
-print(json.dumps(eval(expression)))
+codes, expression = pickle.loads(bytes.fromhex(sys.argv[1]))
+given = []
+for code in codes:
+    usercode.enter(code)
+    given.append(eval(expression))
+print(json.dumps(given))
 """
 
 
@@ -40,7 +43,12 @@ def folder(tmp_path, monkeypatch):
 
 def in_worker(code, expression):
     """What an expression gives in a process that has the code, and no file of it."""
-    given = pickle.dumps((code, expression)).hex()
+    return in_turn([code], expression)[0]
+
+
+def in_turn(codes, expression):
+    """What an expression gives in a process that has one code after the other."""
+    given = pickle.dumps((codes, expression)).hex()
     command = [sys.executable, "-c", WORKER, given]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
@@ -90,6 +98,39 @@ def test_the_digest_tells_a_changed_module(folder):
     assert code_of([], ["helper"]).digest != before.digest
     assert code_of([], ["helper"]).digest == code_of([], ["helper"]).digest
     assert in_worker(before, "__import__('helper').N") == 1
+
+
+COUNTED = """
+import importlib
+CALLS = []
+def count():
+    CALLS.append(1)
+    return {name!r}, len(CALLS), importlib.import_module("other").NAME
+"""
+
+
+def test_programs_that_share_a_process_have_their_own_modules_each_imported_once(folder):
+    codes = []
+    for name in "ab":
+        (folder / "helper.py").write_text(COUNTED.format(name=name))
+        (folder / "other.py").write_text(f"NAME = {name!r}\n")
+        codes.append(code_of([], ["helper", "other"]))
+    a, b = codes
+
+    came = in_turn([a, b, b, a, b], "__import__('helper').count()")
+
+    assert came == [["a", 1, "a"], ["b", 1, "b"], ["b", 2, "b"], ["a", 2, "a"], ["b", 3, "b"]]
+
+
+def test_modules_stay_imported_in_a_process_where_the_next_program_has_them_too(folder):
+    (folder / "helper.py").write_text(COUNTED.format(name="helper"))
+    (folder / "other.py").write_text("NAME = 'other'\n")
+    (folder / "more.py").write_text("NAME = 'more'\n")
+    first, second = code_of([], ["helper", "other"]), code_of([], ["helper", "other", "more"])
+
+    assert first.digest != second.digest
+    came = in_turn([first, second], "__import__('helper').count()")
+    assert came == [["helper", 1, "other"], ["helper", 2, "other"]]
 
 
 def test_other_files_beside_a_module_are_read_where_they_are(folder):

@@ -22,7 +22,7 @@ from millpond.connectors.sources import SparkSource
 from millpond.functions import pack
 from millpond.plan.plan import Plan
 from millpond.runtime.batch import PACKED
-from millpond.spark.ship import Shipment, same_code
+from millpond.spark.ship import Shipment
 from millpond.spark.source import FORMAT, MillpondSource, ReaderSettings
 from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
 from millpond.state.codec import Codec
@@ -39,15 +39,14 @@ def compile_plan(
     partitions: int,
 ) -> DataFrame:
     """Return the packed rows of every batch."""
-    with same_code(session, shipment.code):
-        # Our own source is there even where it reads nothing: it says what time it is.
-        rows = _own_leg(session, plan.topics, shipment, sources, partitions)
-        for name in frames:
-            rows = rows.unionAll(_spark_leg(plan, shipment, frames[name], partitions))
-        for layer in range(1, plan.layers + 1):
-            processor = LayerProcessor(shipment, layer)
-            grouped = rows.groupBy("scope", "grp")
-            rows = grouped.transformWithState(processor, PACKED, "append", "None")
+    # Our own source is there even where it reads nothing: it says what time it is.
+    rows = _own_leg(session, plan.topics, shipment, sources, partitions)
+    for name in frames:
+        rows = rows.unionAll(_spark_leg(plan, shipment, frames[name], partitions))
+    for layer in range(1, plan.layers + 1):
+        processor = LayerProcessor(shipment, layer)
+        grouped = rows.groupBy("scope", "grp")
+        rows = grouped.transformWithState(processor, PACKED, "append", "None")
     return rows
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,11 +28,7 @@ from millpond.spark.scratch import Scratch
 from millpond.usercode import Code, code_of
 from millpond.usercode import enter as enter_code
 
-__all__ = ["Shipment", "same_code", "send_package", "ship"]
-
-# Which code a Python process of Spark runs. Spark keeps processes apart whose environment differs,
-# so a module that was changed, or another program's of the same name, is never met.
-_CODE = "MILLPOND_CODE"
+__all__ = ["Shipment", "send_package", "ship"]
 
 # Plans that a worker process keeps: several runs may share it.
 _KEPT = 4
@@ -102,21 +96,6 @@ def ship(plan: Plan, settings: Settings, readers: Any, folder: Path | None) -> S
     files = {step.call_site.path for step in plan.children}
     code = code_of(files, program.modules | reading.modules)
     return Shipment(uuid4().hex, code, program.data, reading.data, folder)
-
-
-@contextmanager
-def same_code(session: SparkSession, code: Code) -> Iterator[None]:
-    """In this block, functions are made that run in processes with this code and no other."""
-    environment = session.sparkContext.environment
-    before = environment.get(_CODE)
-    environment[_CODE] = code.digest
-    try:
-        yield
-    finally:
-        if before is None:
-            del environment[_CODE]
-        else:
-            environment[_CODE] = before
 
 
 # --- in a worker ----------------------------------------------------------------------------
