@@ -450,6 +450,10 @@ class LocalEngine:
     def complete(self, batch_id: int) -> None:
         """Everything is where it belongs already."""
 
+    def largest(self, topic: str) -> int | None:
+        """Topics of the engine take records of any size."""
+        return None
+
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         """Take the records of a batch for a topic (the engine is its own `TopicWriter`)."""
         has_headers = "headers" in batch.schema.names

@@ -144,6 +144,44 @@ def test_what_cannot_be_decoded_stops_the_run_or_is_put_aside(make_app):
     assert dead.value == b"{not json"
 
 
+def fail_on_large(value):
+    if len(value) > 1000:
+        raise ValueError(f"too large: {value.decode()}")
+    return value
+
+
+@pytest.mark.parametrize(
+    ("topic_limit", "length"), [("1048588", 999_900), ("1048588", 400_000), ("20000", 15_000)]
+)
+def test_a_record_that_fails_and_is_too_large_for_a_dead_letter_is_cut(
+    make_app, topic_limit, length
+):
+    app = make_app(on_error="dead-letter")
+    name = f"{app.config.consumer_group}.dead-letters"
+    ensured = mp.TopicConfig(num_partitions=1, extra_config={"max.message.bytes": topic_limit})
+    app.broker.prepare(app.topic(name, value_deserializer="bytes", config=ensured))
+    texts = app.topic(new_name("texts"), value_deserializer="bytes")
+    copies = app.topic(new_name("copies"), value_serializer="bytes", value_deserializer="bytes")
+    app.dataframe(texts).apply(fail_on_large).to_topic(copies)
+    with app.get_producer() as producer:
+        for value in (b"one", b"x" * length, b"two"):
+            producer.produce(texts.name, value, b"k", headers={"own": "header"})
+
+    app.run(drain=True)
+
+    assert [r.value for r in read(app, copies)] == [b"one", b"two"]
+    (dead,) = read(app, name)
+    headers = dict(dead.headers)
+    assert headers["millpond.offset"] == b"1"
+    assert headers["millpond.error"].startswith(b"ValueError: too large: xxx")
+    assert len(dead.value) <= length
+    assert set(dead.value) == {ord("x")}
+    cut = headers.get("millpond.cut", b"").decode()
+    assert (f"the value from byte {len(dead.value)} of {length} on" in cut) == (
+        len(dead.value) < length
+    )
+
+
 def test_at_least_once_writes_without_transactions(make_app, broker):
     app = make_app(processing_guarantee="at-least-once")
     clicks, totals = app.topic(new_name("clicks")), app.topic(new_name("totals"))

@@ -362,6 +362,10 @@ class LogWriter:
     def complete(self, batch_id: int) -> None:
         """Each topic has its part of the batch already, once."""
 
+    def largest(self, topic: str) -> int | None:
+        """Segments take records of any size."""
+        return None
+
     def close(self) -> None:
         """There is nothing to let go of."""
 

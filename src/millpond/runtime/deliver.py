@@ -17,6 +17,7 @@ from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.sinks import collected
 from millpond.plan.plan import Output, Plan
 from millpond.runtime.batch import concat, in_order
+from millpond.runtime.dead_letters import cut_to_fit
 from millpond.runtime.gather import Gathered, to_records
 from millpond.steps.kinds import Emit, Write
 
@@ -28,6 +29,9 @@ class TopicWriter(Protocol):
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         """Take the records of a batch for a topic; `reads` is a digest of what it reads."""
+
+    def largest(self, topic: str) -> int | None:
+        """Return the bytes of the largest record that a topic takes; None: any size."""
 
     def complete(self, batch_id: int) -> None:
         """Let readers of the topics see all of the batch."""
@@ -120,7 +124,7 @@ class Delivery:
         for number in sorted(outputs):
             output = self._plan.outputs[number]
             if output.kind == "dead-letter":
-                parts.setdefault(self._dead_letters, []).append(outputs[number])
+                parts.setdefault(self._dead_letters, []).append(self._fitting(outputs[number]))
             elif output.kind == "write":
                 assert isinstance(output.step, Write)
                 for topic, part in _by_topic(output.step, outputs[number]):
@@ -129,6 +133,10 @@ class Delivery:
             whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
             self._topics.write(topic, whole, batch_id, reads)
         self._topics.complete(batch_id)
+
+    def _fitting(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        largest = self._topics.largest(self._dead_letters)
+        return letters if largest is None else cut_to_fit(letters, largest)
 
 
 def _by_topic(step: Write, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:

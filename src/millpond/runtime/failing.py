@@ -43,6 +43,12 @@ __all__ = ["DeadLetters", "Failures", "Fatal"]
 # Frames of a user's functions that are told of at most.
 _FRAMES = 20
 
+# Characters of an error and of a traceback that are kept. Some quote the whole record.
+_ERROR, _TRACEBACK = 4_000, 16_000
+
+# Bytes of an exception that is raised again on the driver, as the cause of the run's error.
+_EXCEPTION = 1024 * 1024
+
 
 class Fatal(Exception):
     """A failure that ends the run; carries what the driver is told."""
@@ -253,11 +259,7 @@ class DeadLetters:
 def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
     """Return a failure in words, with its exception where that can be pickled."""
     error, step = failure.error, failure.step
-    try:
-        pickled: bytes | None = pickle.dumps(error)
-        pickle.loads(pickled or b"")
-    except Exception:
-        pickled = None
+    pickled = _pickled(error)
     return Failure(
         step=f"reading of {step.name!r}" if isinstance(step, Read) else str(step),
         call_site=str(step.call_site),
@@ -265,10 +267,20 @@ def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
         partition=context.partition,
         offset=context.offset,
         key=shown(key),
-        error=_error_text(error),
-        traceback=_users_part(error),
+        error=_without_middle(_error_text(error), _ERROR),
+        traceback=_without_middle(_users_part(error), _TRACEBACK),
         exception=pickled,
     )
+
+
+def _pickled(error: Exception) -> bytes | None:
+    """Return an exception as bytes, where it can be loaded again and quotes no huge record."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        return None
+    return pickled if len(pickled) <= _EXCEPTION else None
 
 
 def _error_text(error: Exception) -> str:
@@ -276,6 +288,14 @@ def _error_text(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def _without_middle(text: str, limit: int) -> str:
+    """Return a text of bounded length: where it begins, and where it ends."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
 
 
 def _users_part(error: BaseException) -> str:

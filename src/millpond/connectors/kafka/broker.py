@@ -11,7 +11,7 @@ from collections.abc import Callable
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
-from millpond.connectors.kafka.topics import Found, describe, ensure, names, offsets_of
+from millpond.connectors.kafka.topics import Found, describe, ensure, largest_of, names, offsets_of
 from millpond.connectors.kafka.writer import Guarantee, KafkaWriter
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig, make_topic
@@ -38,6 +38,7 @@ class KafkaBroker:
         self._guarantee = guarantee
         self._skips_lost = skips_lost
         self._found: dict[str, Found] = {}
+        self._limits: dict[str, int] = {}
 
     def connect(self) -> None:
         """Make sure that the broker answers.
@@ -46,6 +47,7 @@ class KafkaBroker:
             BrokerError: it does not, or it refuses; within 30 seconds.
         """
         self._found.clear()
+        self._limits.clear()
         self._connection.check()
 
     def prepare(self, topic: Topic, known_as: str | None = None, *, reads: bool = False) -> str:
@@ -95,7 +97,15 @@ class KafkaBroker:
             partitions=self._partitions,
             positions=positions,
             batches=batches,
+            largest=self._largest,
         )
+
+    def _largest(self, name: str) -> int:
+        """Return the bytes of the largest record that this producer and a topic take."""
+        if name not in self._limits:
+            own, limit = self._connection.largest, largest_of(self._connection, name)
+            self._limits[name] = own if limit is None else min(own, limit)
+        return self._limits[name]
 
     def _partitions(self, name: str) -> int:
         return self._find(self._topics.get(name) or make_topic(name)).partitions

@@ -27,6 +27,9 @@ T = TypeVar("T")
 # Seconds in which a broker must have answered: at the start of a program, and any later question.
 _FIRST_ANSWER, ANSWER = 6.0, 12.0
 
+# What librdkafka takes for its setting message.max.bytes.
+_MESSAGE_MAX_BYTES = 1_000_000
+
 # librdkafka's own lines: only for who asks for them, with logging.getLogger("millpond.kafka").
 _logger = logging.getLogger("millpond.kafka")
 _logger.addHandler(logging.NullHandler())
@@ -160,6 +163,12 @@ class Connection:
             **(must or {}),
         }
         return self._made(Producer, usual, self._producer_extra, needed)
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest record that a producer sends."""
+        settings = {**self.config.as_librdkafka_dict(), **self._producer_extra}
+        return int(settings.get("message.max.bytes", _MESSAGE_MAX_BYTES))
 
     def _made(
         self, kind: Any, usual: dict[str, Any], extra: dict[str, Any], needed: dict[str, Any]

@@ -25,7 +25,7 @@ from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig
 from millpond.errors import BrokerError, TopicError
 
-__all__ = ["Found", "create", "describe", "ensure", "names", "offsets_of"]
+__all__ = ["Found", "create", "describe", "ensure", "largest_of", "names", "offsets_of"]
 
 logger = logging.getLogger("millpond")
 
@@ -128,6 +128,12 @@ def _settings(connection: Connection, name: str) -> dict[str, str]:
     except BrokerError as error:
         logger.debug("%s", error)
         return {}
+
+
+def largest_of(connection: Connection, name: str) -> int | None:
+    """Return the bytes of the largest record that a topic takes; None: nobody may see that."""
+    found = _settings(connection, name).get("max.message.bytes", "")
+    return int(found) if found.isdigit() else None
 
 
 def create(connection: Connection, name: str, config: TopicConfig) -> None:

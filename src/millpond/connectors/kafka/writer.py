@@ -83,6 +83,7 @@ class KafkaWriter:
         partitions: Callable[[str], int],
         positions: Callable[[int], dict[str, Offsets]],
         batches: KafkaReader | None,
+        largest: Callable[[str], int],
     ) -> None:
         """Prepare to write.
 
@@ -94,6 +95,7 @@ class KafkaWriter:
             positions: Gives, for a batch, the offsets up to which it reads topics.
             batches: Reads the topic that has the numbers of the batches; None: no transactions,
                 a batch that comes again is written again.
+            largest: Gives the bytes of the largest record that a topic takes.
         """
         self._connection = connection
         self._group = group
@@ -101,6 +103,7 @@ class KafkaWriter:
         self._partitions = partitions
         self._positions = positions
         self._batches = batches
+        self.largest = largest
         self._parts: list[Part] = []
         self._sender: Sender | None = None
         self._run = uuid4().hex
