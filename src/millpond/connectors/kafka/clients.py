@@ -19,6 +19,7 @@ from millpond.connectors.clients import (
     ignore_once,
 )
 from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.sender import Sender
@@ -165,6 +166,7 @@ class KafkaConsumer(ConsumerHints):
         self._topics = {} if topics is None else topics  # shared: topics made later are known
         settings = {"group.id": "millpond-consumer", "auto.offset.reset": "earliest"}
         self._consumer = connection.consumer(settings)
+        close_at_exit(self)
         self._ignored: set[str] = set()
 
     def subscribe(
@@ -240,6 +242,8 @@ class KafkaConsumer(ConsumerHints):
     def close(self) -> None:
         """Let go of the connection."""
         self._consumer.close()
+
+    let_go = close
 
     def __enter__(self) -> KafkaConsumer:
         return self

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from millpond.connectors.connection import ConnectionConfig
+from millpond.connectors.kafka.closing import close_at_exit
 from millpond.errors import BrokerError, ConfigError
 
 __all__ = ["ANSWER", "DENIED", "Connection", "Patience", "is_passing"]
@@ -123,14 +124,22 @@ class Connection:
     # --- clients ----------------------------------------------------------------------------
 
     def admin(self) -> AdminClient:
-        """Return the client for questions about topics."""
+        """Return the client for questions about topics.
+
+        Do not keep it in a variable where its futures are waited for: one that raises is part of
+        a cycle with that function's variables, and the client would go when Python next looks for
+        cycles, in any thread.
+        """
         if self._admin is None:
             self._admin = self._made(AdminClient, {}, {}, {})
+            close_at_exit(self)
         return self._admin
 
     def renew(self) -> None:
         """Forget what the client for questions knows: an old leader is asked again and again."""
         self._admin = None
+
+    let_go = renew
 
     def consumer(self, settings: dict[str, Any], must: dict[str, Any] | None = None) -> Consumer:
         """Return a consumer that commits nothing by itself.
@@ -189,10 +198,10 @@ class Connection:
             BrokerError: it does not.
         """
         self._heard.clear()
-        admin, deadline = self.admin(), time.monotonic() + _FIRST_ANSWER
-        answer = admin.describe_cluster(request_timeout=_FIRST_ANSWER)
+        deadline = time.monotonic() + _FIRST_ANSWER
+        answer = self.admin().describe_cluster(request_timeout=_FIRST_ANSWER)
         while not answer.done() and self._refusal() is None and time.monotonic() < deadline:
-            admin.poll(0.05)  # a client that is refused only ever says so here
+            self.admin().poll(0.05)  # a client that is refused only ever says so here
         try:
             answer.result(0.1)
         except (KafkaException, TimeoutError) as raised:

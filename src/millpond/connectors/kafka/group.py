@@ -11,6 +11,7 @@ import threading
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.protocols import Offsets
 
@@ -32,6 +33,7 @@ class GroupOffsets:
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="millpond-offsets", daemon=True)
         self._thread.start()
+        close_at_exit(self)
 
     def tell(self, positions: dict[str, Offsets]) -> None:
         """Say how far topics were read; returns at once."""
@@ -78,3 +80,5 @@ class GroupOffsets:
             self._is_closed = True
             self._news.notify()
         self._thread.join(_LAST)
+
+    let_go = close

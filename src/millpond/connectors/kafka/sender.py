@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
 
 __all__ = ["Sender"]
@@ -33,6 +34,7 @@ class Sender:
         """Why records did not arrive."""
         told = _into(self.failed)  # it does not know the sender, which so goes when it is let go
         self.producer = connection.producer(usual or {}, {"on_delivery": told, **(must or {})})
+        close_at_exit(self)
 
     def put(
         self,
@@ -59,6 +61,12 @@ class Sender:
                 return
             except BufferError:  # more than librdkafka holds at a time
                 self.producer.poll(0.1)
+
+    def let_go(self) -> None:
+        """Close the producer; records that the broker does not have yet are given up."""
+        if hasattr(self, "producer"):
+            self.producer.purge()  # or it would wait for the broker when it goes
+            del self.producer
 
 
 def _both(

@@ -51,9 +51,9 @@ def describe(connection: Connection, name: str) -> Found | None:
     """Return a topic, or None where there is none of the name."""
 
     def look() -> Found | None:
-        admin = connection.admin()
         wanted = TopicCollection([name])
-        (future,) = admin.describe_topics(wanted, request_timeout=ANSWER).values()
+        admin = connection.admin
+        (future,) = admin().describe_topics(wanted, request_timeout=ANSWER).values()
         try:
             found = future.result()
         except KafkaException as error:
@@ -119,8 +119,8 @@ def _settings(connection: Connection, name: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, name)
 
     def ask() -> dict[str, str]:
-        admin = connection.admin()
-        (future,) = admin.describe_configs([resource], request_timeout=ANSWER).values()
+        admin = connection.admin
+        (future,) = admin().describe_configs([resource], request_timeout=ANSWER).values()
         return {entry.name: entry.value for entry in future.result().values()}
 
     try:

@@ -208,7 +208,7 @@ class KafkaWriter:
                     # Fences whoever had the id before, and ends what he left open.
                     sender.producer.init_transactions(ANSWER)
                 except BaseException:
-                    sender.producer.purge()
+                    sender.let_go()
                     raise
                 self._sender = sender
         return self._sender
@@ -236,7 +236,7 @@ class KafkaWriter:
 
     def _let_go(self) -> None:
         if self._sender is not None:
-            self._sender.producer.purge()  # or it would wait for the broker when it goes
+            self._sender.let_go()
         self._sender = self._last = None
 
     # --- what the broker knows of batches ---------------------------------------------------
