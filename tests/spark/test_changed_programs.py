@@ -102,6 +102,12 @@ class Programs:
     def opened(self):
         return admin.open(self.folder / "state", "g")
 
+    def partitions(self):
+        """How many folders each layer of state is divided into, in all generations."""
+        home = self.folder / "state" / "g" / "generations"
+        layers = [place for place in home.glob("*/state/*") if place.name.isdigit()]
+        return {len([part for part in layer.iterdir() if part.name.isdigit()]) for layer in layers}
+
     def copy(self, folder):
         shutil.copytree(self.folder, folder)
         other = Programs(folder)
@@ -415,6 +421,8 @@ def test_a_keyed_step_is_added_and_removed_and_all_other_state_is_kept(programs,
         (1_000_000, 4),
         (1_005_000, 5),
     ]
+    with programs.opened() as state:
+        assert programs.partitions() == {state.info().partitions}
 
 
 def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):

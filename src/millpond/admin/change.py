@@ -427,8 +427,8 @@ def run_rows(
             frozenset(scope for scope, layer in layer_of.items() if layer == number)
             for number in range(1, manifest.layers + 1)
         ]
-        frame, groups = rows(new.old), manifest.groups
-        changed = run_edit(session, new.checkpoint, frame, layers, groups, offsets)
+        shape = (layers, manifest.groups, manifest.partitions)
+        changed = run_edit(session, new.checkpoint, rows(new.old), *shape, offsets)
         if new.clock is None:
             # The last batch is the edit, and must not be done again by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)

@@ -89,7 +89,8 @@ def _write(
         for number in range(1, layers + 1)
     ]
     begin = opened.directory.checkpoint(new.old).batch(last)
-    run_edit(opened.session, new.checkpoint, rows, scopes, new.old.groups, begin=begin)
+    shape = (scopes, new.old.groups, new.old.partitions)
+    run_edit(opened.session, new.checkpoint, rows, *shape, begin=begin)
     expected = found = together(before.values())
     if layers:
         new.manifest.layers = layers

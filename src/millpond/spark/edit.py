@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.checkpoint import Batch, Checkpoint
+from millpond.config import PARTITIONS
 from millpond.files import local
 from millpond.runtime.batch import PACKED
 from millpond.spark.pipe import BLOB as BLOB_SCHEMA
@@ -41,6 +43,7 @@ def run_edit(
     rows: DataFrame,
     layers: list[frozenset[str]],
     groups: int,
+    partitions: int,
     offsets: dict[str, dict[str, int]] | None = None,
     begin: Batch | None = None,
 ) -> int:
@@ -52,6 +55,7 @@ def run_edit(
         rows: What to do.
         layers: For each layer, the scopes that it keeps.
         groups: How many key groups the state has.
+        partitions: How many partitions the state has.
         offsets: Where sources stand behind the batch. Default: where they stand.
         begin: For a checkpoint without batches, the one of another checkpoint to go on from.
     """
@@ -78,17 +82,25 @@ def run_edit(
     def count(done: DataFrame, number: int) -> None:
         changed.extend(int(row.kind) for row in done.select("kind").collect())
 
-    before = session.conf.get("spark.sql.shuffle.partitions")
-    if batch is not None and batch.partitions:
-        session.conf.set("spark.sql.shuffle.partitions", str(batch.partitions))
-    try:
-        with telling(checkpoint):
-            writer = packed.writeStream.foreachBatch(count).trigger(availableNow=True)
-            query = writer.option("checkpointLocation", checkpoint.folder.path).start()
-            query.awaitTermination()
-    finally:
-        session.conf.set("spark.sql.shuffle.partitions", str(before))
+    with _partitioned(session, partitions), telling(checkpoint):
+        writer = packed.writeStream.foreachBatch(count).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", checkpoint.folder.path).start()
+        query.awaitTermination()
     return sum(changed)
+
+
+@contextmanager
+def _partitioned(session: SparkSession, partitions: int) -> Iterator[None]:
+    """Let queries that begin meanwhile divide their state; the session is as before afterwards."""
+    before = session.conf.get(PARTITIONS) if session._jconf.contains(PARTITIONS) else None
+    session.conf.set(PARTITIONS, str(partitions))
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(PARTITIONS)
+        else:
+            session.conf.set(PARTITIONS, before)
 
 
 def write_shape(
@@ -100,14 +112,9 @@ def write_shape(
     """
     schema = "scope string, grp int, kind int, payload binary"
     nothing = session.createDataFrame([("", 0, CLEAR, bytearray())], schema)
-    before = session.conf.get("spark.sql.shuffle.partitions")
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     with tempfile.TemporaryDirectory() as folder:
         fresh = Checkpoint(local(folder))
-        try:
-            run_edit(session, fresh, nothing, [frozenset()] * layers, 1)
-        finally:
-            session.conf.set("spark.sql.shuffle.partitions", str(before))
+        run_edit(session, fresh, nothing, [frozenset()] * layers, 1, partitions)
         for name in ["metadata", *(f"state/{layer}" for layer in range(layers))]:
             for part in ("_metadata", "_stateSchema") if name != "metadata" else ("",):
                 (checkpoint.folder / f"{name}/{part}".rstrip("/")).delete()
