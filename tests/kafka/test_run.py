@@ -52,6 +52,23 @@ def read(app, topic):
         return list(consumer.read(topic))
 
 
+def test_a_misspelt_input_topic_is_created_with_a_warning_that_names_the_other(make_app, caplog):
+    caplog.set_level("WARNING", logger="millpond")
+    clicks = new_name("clicks")
+    misspelt = clicks.replace("clicks", "clikcs")
+    app = make_app()
+    write(app, app.topic(clicks), ("ann", 1))
+    totals = app.topic(new_name("totals"))
+    app.dataframe(app.topic(misspelt)).to_topic(totals)
+
+    assert app.run(drain=True) == []
+    assert app.run(drain=True) == []
+
+    (warning,) = [r.message for r in caplog.records if "was created" in r.message]
+    assert warning.startswith(f"input topic {misspelt!r} did not exist and was created;")
+    assert warning.endswith(f"Did you mean {clicks!r}?")
+
+
 def test_totals_by_key_across_runs_and_what_lag_tools_see(make_app, broker):
     app = make_app()
     config = mp.TopicConfig(num_partitions=3)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 from millpond.connectors.clients import Consumer, LogWriter, Producer
 from millpond.connectors.log import Log
+from millpond.connectors.other_topics import other_topics, warning_of_new_input
 from millpond.connectors.sources import LogReader
 from millpond.connectors.topic import Topic
 from millpond.errors import TopicError
@@ -17,9 +17,6 @@ from millpond.errors import TopicError
 __all__ = ["EmbeddedBroker"]
 
 logger = logging.getLogger("millpond")
-
-# Names of topics that a message lists.
-_SHOWN = 10
 
 
 class EmbeddedBroker:
@@ -44,10 +41,7 @@ class EmbeddedBroker:
         """
         self._create(topic.name, topic.config.num_partitions, is_input=reads)
         if reads and self._log.is_unconfirmed(topic.name):
-            logger.warning(
-                "input topic %r did not exist and was created; nothing has been written to it. %s",
-                *(topic.name, self._others(topic.name)),
-            )
+            logger.warning("%s", warning_of_new_input(topic.name, self._log.topics()))
         return ""
 
     def _create(self, name: str, partitions: int, *, is_input: bool = False) -> None:
@@ -56,21 +50,11 @@ class EmbeddedBroker:
             folder = shlex.quote(str(self._log.path))
             msg = (
                 f"topic {name!r} does not exist in {self._log.path} and auto_create_topics is off. "
-                f"{self._others(name)}\n"
+                f"{other_topics(name, self._log.topics())}\n"
                 f"Fix: millpond topics create {name}{option} --topics-dir {folder}"
             )
             raise TopicError(msg)
         self._log.create(name, partitions, is_input=is_input)
-
-    def _others(self, name: str) -> str:
-        """Return which topics there are, and which of them may be meant."""
-        others = [other for other in self._log.topics() if other != name]
-        if not others:
-            return "There are no other topics."
-        shown = ", ".join(others[:_SHOWN]) + " and more" * (len(others) > _SHOWN)
-        close = get_close_matches(name, others, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        return f"Topics there are: {shown}.{hint}"
 
     def reader(self, topic: Topic) -> LogReader:
         """Return the reader of a topic that was prepared."""

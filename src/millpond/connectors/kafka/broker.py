@@ -6,6 +6,7 @@ clients. `connectors.embedded` is the same for the embedded log.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
@@ -13,11 +14,14 @@ from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.topics import Found, describe, ensure, largest_of, names, offsets_of
 from millpond.connectors.kafka.writer import Guarantee, KafkaWriter
+from millpond.connectors.other_topics import warning_of_new_input
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig, make_topic
 from millpond.errors import TopicError
 
 __all__ = ["KafkaBroker"]
+
+logger = logging.getLogger("millpond")
 
 
 class KafkaBroker:
@@ -56,7 +60,7 @@ class KafkaBroker:
         Args:
             topic: The topic.
             known_as: The id under which state knows it.
-            reads: Whether it is only read.
+            reads: Whether it is only read; if it is made for that, its name may be a mistake.
         """
         found = self._find(topic)
         if known_as and found.id != known_as:
@@ -67,6 +71,8 @@ class KafkaBroker:
                 "consumer_group."
             )
             raise TopicError(msg)
+        if reads and found.is_new:
+            logger.warning("%s", warning_of_new_input(topic.name, names(self._connection)))
         return found.id
 
     def reader(self, topic: Topic) -> KafkaReader:

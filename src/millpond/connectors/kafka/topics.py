@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import (
@@ -38,6 +38,8 @@ class Found:
     """Another one, if a topic of the same name is made anew."""
     partitions: int
     replicas: int
+    is_new: bool = False
+    """Whether it was made just now."""
 
 
 def names(connection: Connection) -> list[str]:
@@ -85,7 +87,7 @@ def ensure(connection: Connection, topic: Topic, *, creates: bool) -> Found:
     for _ in range(200):
         found = describe(connection, topic.name)
         if found is not None:
-            return found
+            return replace(found, is_new=True)
         time.sleep(0.05)
     msg = f"topic {topic.name!r} was created, but broker {connection.address} does not show it."
     raise TopicError(msg + "\nFix: run again; see the broker's log.")
