@@ -27,7 +27,7 @@ from millpond.errors import ConfigError
 from millpond.steps.kinds import Step
 from millpond.usercode import program_modules
 
-__all__ = ["Packed", "functions_of", "pack", "unpack"]
+__all__ = ["Packed", "callables_of", "pack", "unpack"]
 
 # How deep a variable is looked for: a function, what it calls, what that calls.
 _DEPTH = 4
@@ -162,9 +162,9 @@ def _failure(value: Any) -> Exception | None:
     return None
 
 
-def functions_of(step: Step) -> list[Any]:
-    """Return the user's functions that a step calls."""
-    return [f for f in _functions_in(_own(step)) if not f.__code__.co_filename.startswith(PACKAGE)]
+def callables_of(step: Step) -> list[Any]:
+    """Return what a step calls of the user's: functions, methods, objects with `__call__`."""
+    return list(_callables_in(_own(step)))
 
 
 def _own(step: Step) -> Any:
@@ -183,13 +183,23 @@ def _culprit(value: Any, depth: int = _DEPTH) -> tuple[str, Any, Any] | None:
     return None
 
 
-def _functions_in(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
+def _functions_in(value: Any) -> Iterator[Any]:
     """Yield the functions that a value is made of."""
-    if inspect.ismethod(value):
-        value = value.__func__
+    for called in _callables_in(value, with_ours=True):
+        function = called.__func__ if inspect.ismethod(called) else called
+        if inspect.isfunction(function):
+            yield function
+
+
+def _callables_in(value: Any, depth: int = _DEPTH, *, with_ours: bool = False) -> Iterator[Any]:
+    """Yield the callables that a value is made of; of Millpond's, those that hold others."""
     if inspect.isfunction(value):
-        if not value.__code__.co_filename.startswith(PACKAGE) or value.__closure__:
+        is_ours = value.__code__.co_filename.startswith(PACKAGE)
+        if not is_ours or (with_ours and value.__closure__):
             yield value
+        return
+    if inspect.isroutine(value):  # a method, of the user's or of a list
+        yield value
         return
     if not depth or isinstance(value, type | str | bytes | ModuleType):
         return
@@ -198,11 +208,13 @@ def _functions_in(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
     elif isinstance(value, list | tuple):
         parts = list(value)
     else:
+        if callable(value):
+            yield value
         parts = [getattr(value, "func", None), *getattr(value, "__dict__", {}).values()]
         for kind in type(value).__mro__:
             parts += [getattr(value, name, None) for name in getattr(kind, "__slots__", ())]
     for part in parts:
-        yield from _functions_in(part, depth - 1)
+        yield from _callables_in(part, depth - 1, with_ours=with_ours)
 
 
 def _variables(function: Any) -> Iterator[tuple[str, Any]]:

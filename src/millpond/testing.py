@@ -30,7 +30,7 @@ from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, SimulatedCrash, StateError, shown
 from millpond.frame import StreamingDataFrame
-from millpond.functions import functions_of, pack
+from millpond.functions import callables_of, pack
 from millpond.plan.layouts import Layout, change, following
 from millpond.plan.plan import Plan, make_plan
 from millpond.record import Record
@@ -51,6 +51,7 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo, Step, Write
+from millpond.usercode import is_users_module
 
 __all__ = [
     "CRASH",
@@ -290,7 +291,7 @@ class LocalEngine:
         if not self._copies:
             return {}
         pairs = zip(self.plan.children, self._sent.children, strict=True)
-        return {step: outside(functions_of(step), functions_of(copy)) for step, copy in pairs}
+        return {step: outside(callables_of(copy), is_users_module) for step, copy in pairs}
 
     def _warn_of_changes(self, before: dict[Step, Outside]) -> None:
         """Warn once of each variable that a function has changed in its copy only."""
@@ -301,10 +302,10 @@ class LocalEngine:
                     continue
                 self._graph.warned.add(warning)
                 logger.warning(
-                    "%s, which is outside of its function: only the copy that ran has the change. "
-                    "On Spark each worker process has a copy, which ends with the run. Fix: return "
-                    "the value, or keep it in state; a test sees such changes with "
-                    "copy_functions=False; for a cache, ignore this.",
+                    "%s, which is outside of its function. On Spark each worker process has a copy "
+                    "of its own, which ends with the run, so nobody else sees the change. Fix: "
+                    "return the value, or keep it in state; a test sees the calls of a function "
+                    "with copy_functions=False; for a cache, ignore this.",
                     warning,
                 )
 

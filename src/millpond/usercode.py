@@ -33,7 +33,7 @@ from typing import Any
 from millpond import guard
 from millpond.callsite import PACKAGE
 
-__all__ = ["Code", "Module", "code_of", "enter", "program_modules"]
+__all__ = ["Code", "Module", "code_of", "enter", "is_users_module", "program_modules"]
 
 # Codes whose modules a worker process keeps: programs of one session may take turns in it.
 _KEPT = 4
@@ -101,6 +101,12 @@ def _users_modules() -> Iterator[tuple[str, ModuleType]]:
             known = _looked_at[name] = module, is_users
         if known[1]:
             yield name, module
+
+
+def is_users_module(name: str) -> bool:
+    """Tell whether a module that is imported is the user's: neither installed nor ours."""
+    module = sys.modules.get(name)
+    return name == "__main__" or (module is not None and _is_users(module))
 
 
 def code_of(files: Iterable[str], names: Iterable[str]) -> Code:

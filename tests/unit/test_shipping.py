@@ -1,5 +1,6 @@
 """What cannot be sent to workers is told before Spark is started, with its step and place."""
 
+import importlib
 import math
 import re
 import sqlite3
@@ -129,6 +130,80 @@ def test_functions_run_as_copies_and_a_changed_variable_is_warned_of(caplog):
     assert re.match(
         r"apply \(test_shipping\.py:\d+\) changed the variable 'seen', .*Fix: ", warning
     )
+
+
+RULES = """
+SEEN, N = [], 0
+
+class Held:
+    total = 0
+
+    def __init__(self):
+        self.count = 0
+
+    def take(self, value):
+        self.count += 1
+
+    def __call__(self, value):
+        self.count += 1
+
+HELD = Held()
+
+def append(value):
+    SEEN.append(value)
+
+def count(value):
+    global N
+    N += 1
+
+def of_a_class(value):
+    Held.total += 1
+
+def of_an_object(value):
+    HELD.count += 1
+
+def called(value):
+    append(value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "variable"),
+    [
+        ("append", "SEEN"),
+        ("count", "N"),
+        ("of_a_class", "Held.total"),
+        ("of_an_object", "HELD.count"),
+        ("called", "SEEN"),
+        ("Held().take", "Held.count"),
+        ("Held()", "Held.count"),
+        ("[].append", "list of append()"),
+    ],
+)
+def test_a_change_outside_of_a_function_is_warned_of(
+    function, variable, tmp_path, monkeypatch, caplog
+):
+    name = f"rules_{abs(hash(function))}"
+    (tmp_path / f"{name}.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rules = importlib.import_module(name)
+
+    run_local(frame().update(eval(function, vars(rules))), [1, 2])
+
+    (warning,) = [r.getMessage() for r in caplog.records]
+    assert re.match(
+        rf"update \(.*\) changed the variable '{re.escape(variable)}', .*Fix: ", warning
+    )
+
+
+def test_a_change_in_a_module_that_a_function_names_is_warned_of(tmp_path, monkeypatch, caplog):
+    (tmp_path / "rules_of_all.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rules = importlib.import_module("rules_of_all")
+
+    run_local(frame().update(lambda value: rules.SEEN.append(value)), [1])
+
+    assert [r.getMessage().split("variable ")[1][:12] for r in caplog.records] == ["'rules.SEEN'"]
 
 
 def test_a_variable_that_does_not_equal_its_copy_is_not_taken_for_changed(caplog):
