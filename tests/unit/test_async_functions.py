@@ -1,12 +1,13 @@
 """Functions that are `async def` are refused where they are given."""
 
 import functools
+import threading
 
 import pytest
 
 import millpond as mp
-from millpond.errors import ConfigError
-from millpond.testing import frame
+from millpond.errors import ConfigError, StepError
+from millpond.testing import frame, run_local
 
 
 async def one(value):
@@ -102,3 +103,16 @@ def test_an_async_function_is_refused_by_the_application(give, tmp_path):
 
     with pytest.raises(ConfigError, match=r"async \(test_async_functions\.py:\d+\)(.|\n)*Fix: "):
         give(app)
+
+
+def test_a_coroutine_that_a_function_returns_is_an_error_of_its_record():
+    async def fetch(value):
+        return value
+
+    with pytest.raises(StepError, match="returned a coroutine(.|\n)*Fix: .*asyncio.run"):
+        run_local(frame().apply(lambda value: fetch(value)), [1])
+
+
+def test_what_cannot_move_is_named_by_its_own_type():
+    with pytest.raises(StepError, match="a value of type lock cannot move"):
+        run_local(frame().apply(lambda value: threading.Lock()), [1])

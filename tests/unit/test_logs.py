@@ -84,3 +84,12 @@ def test_what_a_function_logs_in_a_worker_is_shown_once(level, before, expected)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert [line.partition("] ")[2] or line for line in done.stderr.splitlines()] == expected
+
+
+def test_applications_that_share_a_worker_each_have_their_level():
+    first = "log_in_worker('ERROR')"
+    code = WORKER.format(level="INFO", before=first)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    lines = [line.partition("] ")[2] for line in done.stderr.splitlines()]
+    assert lines == ["INFO root: info", "WARNING shop: price is negative"]

@@ -7,6 +7,7 @@ buffer (bytearray, NumPy numbers and arrays) as plain bytes, without a word.
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -40,8 +41,27 @@ def pickled(value: Any) -> bytes:
         try:
             return bytes(cloudpickle.dumps(value, protocol=5))
         except Exception:
-            msg = (
-                f"a value of type {type(value).__name__} cannot move to another stage: "
-                f"{shown(value)} ({plain}).\nFix: return plain data (dict, list, numbers, text)."
-            )
-            raise SerializationError(msg) from plain
+            raise _refusal(value, plain) from plain
+
+
+def _refusal(value: Any, reason: Exception) -> SerializationError:
+    """Return the error of what cannot be pickled: of a record, its value or its key."""
+    culprit = next(filter(_fails, value), value) if isinstance(value, tuple) else value
+    if inspect.iscoroutine(culprit):
+        culprit.close()  # else Python warns that it was never awaited
+        return SerializationError(
+            "a function returned a coroutine, and functions are not awaited.\n"
+            "Fix: return a value; call asynchronous code with asyncio.run(...)."
+        )
+    return SerializationError(
+        f"a value of type {type(culprit).__name__} cannot move to another stage: "
+        f"{shown(culprit)} ({reason}).\nFix: return plain data (dict, list, numbers, text)."
+    )
+
+
+def _fails(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value, protocol=5)
+    except Exception:
+        return True
+    return False

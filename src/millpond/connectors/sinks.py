@@ -65,13 +65,16 @@ def sink_name(given: Any, name: str | None, taken: Collection[str]) -> str:
     It must survive a change of the program, so it is never a position among the sinks. A `ListSink`
     is the exception: it lives as long as the program.
     """
-    if name is not None:
-        check_name(name, "sink")
-    else:
+    if name is None:
         inner = given.func if isinstance(given, partial) else given
         name = str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
         if isinstance(given, ListSink) and name in taken:
             name = next(n for i in count(2) if (n := f"{name}-{i}") not in taken)
+    try:
+        check_name(name, "sink")
+    except ConfigError as error:
+        msg = f"{error} Name it at the call: sdf.sink(..., name=\"results\")."
+        raise ConfigError(msg) from None
     if name in taken:
         msg = (
             f"there is a sink {name!r} already, and two sinks of one name cannot be told apart "

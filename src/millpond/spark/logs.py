@@ -13,9 +13,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from millpond.files import is_remote
 from millpond.spark.scratch import Scratch
@@ -127,16 +126,21 @@ def without_missing_keys(spark: SparkSession) -> Iterator[None]:
 # --- in the workers -------------------------------------------------------------------------
 
 
-@cache
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes what functions log to standard error; by its class, ours is known from others."""
+
+
 def log_in_worker(level: str | int | None) -> None:
     """Let what functions log reach standard error, from the application's level on.
 
-    Where the user's modules have set up logging, it stays as they want it.
+    Where the user's modules have set up logging, it stays as they want it. Applications of one
+    session share worker processes, so the level is that of the one that runs.
     """
     root = logging.getLogger()
-    if level is None or root.handlers:
+    if level is None or not all(isinstance(handler, _Handler) for handler in root.handlers):
         return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(name)s: %(message)s"))
-    root.addHandler(handler)
+    if not root.handlers:
+        handler = _Handler(sys.stderr)
+        handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(name)s: %(message)s"))
+        root.addHandler(handler)
     root.setLevel(level)

@@ -111,6 +111,17 @@ def test_list_sinks_need_no_names():
     assert one == two == [1]
 
 
+def test_the_name_of_a_function_is_checked_too():
+    def save(records, delivery_id):
+        pass
+
+    save.__name__ = "a/../b"
+
+    with pytest.raises(ConfigError, match=r"'a/../b' cannot be the name.*\nFix: .*name=\"results\""):
+        frame().sink(save)
+    frame().sink(save, name="results")
+
+
 def test_a_sink_name_is_checked():
     with pytest.raises(ConfigError, match="cannot be the name of a sink"):
         frame().sink(mp.ListSink(), name="a/b")
