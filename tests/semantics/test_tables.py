@@ -1,11 +1,13 @@
 """`update_state`: which rows of a table count as changed."""
 
 import math
+import re
 
 import pyarrow as pa
 import pytest
 
-from millpond.testing import LocalEngine, frame
+from millpond.state.layout import MOST_BYTES
+from millpond.testing import LocalEngine, frame, run_local
 
 
 def given_twice(first, second, size):
@@ -61,3 +63,16 @@ def test_rows_with_lists_and_dicts_are_compared_by_what_they_hold(size):
         values = engine.run()
 
     assert values[size:] == grown[-1:]
+
+
+def test_a_table_that_is_too_large_for_state_is_an_error_of_its_record():
+    def update(batch, state):
+        return pa.table({"blob": pa.array([bytes(MOST_BYTES)], pa.large_binary())})
+
+    run = run_local(
+        frame().group_by("user").update_state(update), [{"user": "ann"}], on_error="dead-letter"
+    )
+
+    assert list(run) == []
+    (letter,) = run.dead_letters
+    assert re.search(r"gave a table of 268,\d+,\d+ bytes(.|\n)*Fix: ", str(letter))

@@ -73,7 +73,7 @@ def sink_name(given: Any, name: str | None, taken: Collection[str]) -> str:
     try:
         check_name(name, "sink")
     except ConfigError as error:
-        msg = f"{error} Name it at the call: sdf.sink(..., name=\"results\")."
+        msg = f'{error} Name it at the call: sdf.sink(..., name="results").'
         raise ConfigError(msg) from None
     if name in taken:
         msg = (

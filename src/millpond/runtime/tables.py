@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.errors import MillpondError, shown
+from millpond.errors import MillpondError, ValueTypeError, shown
 from millpond.record import Origin
 from millpond.runtime.emit import Push, StepFailure
+from millpond.state.layout import MOST_BYTES
 from millpond.state.view import KeyScope
 from millpond.steps.kinds import UpdateState
 
@@ -74,8 +75,8 @@ class TableUpdate:
             before = self._load()
             state = before if before is not None else _empty(step.schema)
             after = self._called(_table(records), state)
-            rows: list[dict[str, Any]] = after.to_pylist()
             self._save(after)
+            rows: list[dict[str, Any]] = after.to_pylist()
         except Exception as error:
             raise StepFailure(step, error, numbers) from error
         if step.emit == "changes" and before is not None:
@@ -112,7 +113,15 @@ class TableUpdate:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        self._scope.pages.put_table(self._step.store, sink.getvalue().to_pybytes())
+        kept = sink.getvalue()
+        if kept.size > MOST_BYTES:
+            msg = (
+                f"update_state() gave a table of {kept.size:,} bytes for a key group; state keeps "
+                f"tables of up to {MOST_BYTES:,} bytes.\n"
+                "Fix: return fewer rows or columns, or divide the keys among more key groups."
+            )
+            raise ValueTypeError(msg)
+        self._scope.pages.put_table(self._step.store, kept.to_pybytes())
 
 
 def _empty(schema: pa.Schema | None) -> pa.Table:
