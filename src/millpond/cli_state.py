@@ -648,8 +648,12 @@ def _record(record: Record) -> str:
 def _time(time_ms: int | None) -> str | None:
     if time_ms is None:
         return None
+    try:
+        local = datetime.fromtimestamp(time_ms / 1000).astimezone()
+    except (OverflowError, ValueError, OSError):  # before the year 1, or after 9999
+        return f"{time_ms} ms"
     # With its offset, so that it can be given back as --at.
-    return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    return local.isoformat(timespec="milliseconds")
 
 
 def _short_time(time_ms: int) -> str:

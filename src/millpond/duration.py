@@ -10,7 +10,16 @@ from typing import Any
 
 from millpond.errors import ConfigError, shown
 
-__all__ = ["Duration", "milliseconds", "moment", "span", "wait"]
+__all__ = [
+    "EARLIEST_MS",
+    "LATEST_MS",
+    "Duration",
+    "as_int64",
+    "milliseconds",
+    "moment",
+    "span",
+    "wait",
+]
 
 Duration = int | timedelta
 """Milliseconds, or a `timedelta`."""
@@ -20,6 +29,12 @@ Duration = int | timedelta
 _LONGEST = 40 * 365 * 24 * 3600 * 1000
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+# The first and the last time of a record or a timer (milliseconds since 1970): the years 1 to 9999,
+# which `datetime`, Spark and a broker can show. The engine adds lengths, waits and lifetimes to
+# them; none is longer than `_LONGEST`, so the sum of seven million of them is still an int64.
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
 
 
 # The longest wait for something late (milliseconds; one leap year).
@@ -71,6 +86,14 @@ def span(ms: int) -> str:
     return f"{ms} ms"
 
 
+def as_int64(moment: int) -> int:
+    """Return a time as a column of a segment can hold it.
+
+    What is cut to that is no time of a record all the same, so the record fails and nothing else.
+    """
+    return min(max(moment, -(2**63)), 2**63 - 1)
+
+
 def moment(given: Any, what: str) -> int:
     """Return a moment in milliseconds since 1970, checked.
 
@@ -78,13 +101,16 @@ def moment(given: Any, what: str) -> int:
     >>> moment(datetime(1970, 1, 2, tzinfo=UTC), "at")
     86400000
     """
-    if type(given) is int and -(2**63) <= given < 2**63:
+    if type(given) is int and EARLIEST_MS <= given <= LATEST_MS:
         return given
     if isinstance(given, datetime) and given.tzinfo is not None:
-        return round(given.timestamp() * 1000)
+        return min(round(given.timestamp() * 1000), LATEST_MS)  # `datetime.max` is rounded up
     if isinstance(given, datetime):
         msg = f"{what} has no time zone: {given!r}.\nFix: datetime(..., tzinfo=UTC)."
         raise ConfigError(msg)
+    if type(given) is int:
+        msg = f"{what} is {shown(given)}, which is not in the years 1 to 9999."
+        raise ConfigError(msg + "\nFix: milliseconds since 1970, not micro- or nanoseconds.")
     msg = f"{what} is an int of milliseconds since 1970 or a datetime, got {shown(given)}."
     hint = "int(seconds * 1000)"
     if isinstance(given, str):

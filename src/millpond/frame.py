@@ -68,6 +68,10 @@ _WINDOW_FIRST = (
 )
 _GIVEN_ALREADY = "sdf is no window any more: go on with sdf.apply(...) or sdf.to_topic(...)."
 
+# Windows that one record may belong to: a day in steps of a second has 86,400. Each of them is a
+# value of state that the record changes, so with many more one record takes minutes.
+_MOST_WINDOWS = 100_000
+
 # What people ask of a frame that it does not have.
 _HINTS = {
     **{
@@ -560,6 +564,9 @@ class StreamingDataFrame:
         if step > duration:
             msg = f"step_ms ({step}) is longer than duration_ms ({duration}): records between two "
             raise ConfigError(msg + "windows would be lost.\nFix: step_ms <= duration_ms.")
+        if duration // step > _MOST_WINDOWS:
+            msg = f"each record would belong to {duration // step:,} windows; {_MOST_WINDOWS:,} is "
+            raise ConfigError(msg + "the most.\nFix: a longer step_ms, or sliding_window().")
         kind = TimeWindow(
             duration,
             step,

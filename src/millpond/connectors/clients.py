@@ -16,6 +16,7 @@ from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
+from millpond.duration import LATEST_MS
 from millpond.errors import ConfigError, SerializationError, TopicError, shown
 from millpond.quix import (
     PRODUCE,
@@ -41,9 +42,6 @@ __all__ = [
 
 # Records a producer holds back before it writes a segment.
 _BUFFER = 10_000
-
-# The last millisecond of the year 9999: a larger number is microseconds, or a mistake.
-_LATEST_MS = 253_402_300_799_999
 
 # A column of Arrow holds less than 2 GiB, and so does each of its values.
 _MOST_BYTES = 2**31 - 2
@@ -192,7 +190,7 @@ def check_from_end(given: object) -> None:
 
 def check_timestamp(timestamp: object) -> None:
     """Refuse what is no time of a record: milliseconds from 1970 to the year 9999."""
-    if timestamp is None or (type(timestamp) is int and 0 <= timestamp <= _LATEST_MS):
+    if timestamp is None or (type(timestamp) is int and 0 <= timestamp <= LATEST_MS):
         return
     msg = f"timestamp must be an int of milliseconds since 1970, got {shown(timestamp)}."
     raise ConfigError(msg + "\nFix: int(moment.timestamp() * 1000).")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.connectors.headers import encode_headers
+from millpond.duration import as_int64
 from millpond.errors import ConfigError, SerializationError, shown
 
 __all__ = ["as_record"]
@@ -24,13 +25,13 @@ def as_record(item: Any, now_ms: int) -> tuple[Any, Any, int, bytes | None]:
     key, value, timestamp, headers = (*item, None, None)[:4]
     if len(item) == 2 or (len(item) == 4 and timestamp is None):
         timestamp = now_ms
-    if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
+    if type(timestamp) is not int:
         msg = (
             f"a record's timestamp must be an int (milliseconds), got {shown(timestamp)}.\n"
             "Fix: int(moment.timestamp() * 1000). To give a tuple as a value: (key, the tuple)."
         )
         raise ConfigError(msg)
-    return key, value, timestamp, _encoded(headers)
+    return key, value, as_int64(timestamp), _encoded(headers)
 
 
 def _encoded(headers: Any) -> bytes | None:

@@ -26,6 +26,7 @@ from millpond.connectors.protocols import Offsets
 from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.serde import Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name, no_offsets
+from millpond.duration import as_int64
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
@@ -410,7 +411,7 @@ def _to_ms(moment: Any) -> int:
         return since // timedelta(milliseconds=1)
     if isinstance(moment, date):
         return _to_ms(datetime(moment.year, moment.month, moment.day, tzinfo=UTC))
-    return int(moment)
+    return as_int64(int(moment))
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

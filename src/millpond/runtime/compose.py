@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from math import floor, isfinite
+from math import floor, inf, isfinite
 from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.topic import TimestampType, Topic
-from millpond.duration import moment
+from millpond.duration import EARLIEST_MS, LATEST_MS, moment
 from millpond.errors import FutureTimestampError, IgnoreMessage, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.layouts import Layout
@@ -227,8 +227,14 @@ def _clocked(
 ) -> Push:
     number, ahead = point.number, point.clocking.max_future_ms
     seen = schedule.seen
+    # A window may start a little before its records. What is above the range and guarded is said
+    # to be of the future.
+    least = -inf if isinstance(step, Window) else EARLIEST_MS
+    most = inf if isinstance(step, Window) or point.is_guarded else LATEST_MS
 
     def tell(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+        if not least <= timestamp <= most:
+            raise StepFailure(step, _out_of_range(timestamp))
         if ahead is not None and timestamp > scope.now + ahead:
             if point.is_guarded:
                 raise StepFailure(step, too_far_ahead(timestamp, scope.now, ahead))
@@ -242,6 +248,14 @@ def _clocked(
 
 
 _NEVER = -(2**63) - 1
+
+
+def _out_of_range(timestamp: int) -> MillpondError:
+    return MillpondError(
+        f"the record's time, {timestamp}, is not in the years 1 to 9999.\n"
+        "Fix: correct the producer, or what gives the time: milliseconds since 1970, not micro- "
+        "or nanoseconds."
+    )
 
 
 def too_far_ahead(timestamp: int, now: int, ahead: int) -> FutureTimestampError:
@@ -274,7 +288,8 @@ def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
 
     def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
-            timestamp = moment(on(value), "the time of a record")
+            found = on(value)
+            timestamp = found if type(found) is int else moment(found, "the time of a record")
         except Exception as error:
             _failed(step, error)
             return
@@ -555,7 +570,7 @@ def _checked_timestamp(moment: Any, what: str) -> int:
     """Return a timestamp that is an int, or say what is wrong."""
     if type(moment) is float and isfinite(moment):
         moment = floor(moment)
-    if type(moment) is int and -(2**63) <= moment < 2**63:
+    if type(moment) is int:
         return moment
     msg = (
         f"{what} must give a number of milliseconds, got {shown(moment)}.\n"

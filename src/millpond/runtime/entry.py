@@ -10,7 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.connectors import inflight
+from millpond.duration import EARLIEST_MS, LATEST_MS
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.runtime.compose import Composer
@@ -18,7 +21,7 @@ from millpond.runtime.emit import Push, StepFailure
 from millpond.state.codec import Codec
 from millpond.steps.kinds import Read, Step
 
-__all__ = ["Entry", "make_entries"]
+__all__ = ["Entry", "latest_of", "make_entries"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,21 @@ def _of_edge(plan: Plan, edge: Edge, composer: Composer, codec: Codec) -> Entry:
         is_raw_value=raw is not None and raw.kind == "topic",
         is_raw_key=key is not None and key.kind == "topic",
     )
+
+
+def latest_of(entry: Entry, times: pa.Array, now: int) -> tuple[int | None, bool]:
+    """Return the largest of some timestamps that can be true, and whether to look at each record.
+
+    Each is looked at where one of them is no time of a record, or too far ahead of the wall clock.
+    """
+    if entry.point is None or not len(times):
+        return None, False
+    found = times.to_numpy()
+    least, latest = int(found.min()), int(found.max())
+    ahead = entry.point.clocking.max_future_ms
+    limit = LATEST_MS if ahead is None else min(LATEST_MS, now + ahead)
+    if least >= EARLIEST_MS and latest <= limit:
+        return latest, False
+    is_strange = least < EARLIEST_MS or latest > LATEST_MS or entry.point.is_guarded
+    true = found[(found >= EARLIEST_MS) & (found <= limit)]
+    return (int(true.max()) if len(true) else None), is_strange

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
@@ -42,7 +41,7 @@ from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
 from millpond.runtime.compose import Composer
 from millpond.runtime.emit import Emitter, StepFailure
-from millpond.runtime.entry import Entry, make_entries
+from millpond.runtime.entry import Entry, latest_of, make_entries
 from millpond.runtime.failing import Failures, Fatal
 from millpond.runtime.fields import edge_changes, needs_metadata, output_changes
 from millpond.runtime.payloads import Payloads
@@ -238,32 +237,17 @@ class StageRunner:
         """Hand untouched records on, without looking at any of them."""
         self._schedule.begin(clock)
         entry = self.entries[number]
-        if self._has_future(entered, entry):
+        latest, is_strange = latest_of(entry, entered.column("timestamp"), clock.now)
+        if is_strange:
             yield from self.run(entered, [entry], clock=clock)
             return
-        self._tell_time(entered, entry)
+        self._observe(entry, latest)
         told = clock.encode() if clock.seq else b""
         yield from self._edge_rows(entered, edge, columns, told)
         yield self._report_row(Counts(entered.num_rows, entered.num_rows), clock)
 
-    def _has_future(self, entered: pa.RecordBatch, entry: Entry) -> bool:
-        """Tell whether there are records too far ahead of the wall clock, to be put aside."""
-        if entry.point is None or not entry.point.is_guarded or not entered.num_rows:
-            return False
-        ahead = entry.point.clocking.max_future_ms
-        latest = pc.max(entered.column("timestamp")).as_py()
-        return ahead is not None and latest > self._scope.now + ahead
-
-    def _tell_time(self, entered: pa.RecordBatch, entry: Entry) -> None:
-        """Take the largest timestamp that is not absurd."""
-        if entry.point is None or not entered.num_rows:
-            return
-        times, ahead = entered.column("timestamp"), entry.point.clocking.max_future_ms
-        latest = pc.max(times).as_py()
-        if ahead is not None and latest > self._scope.now + ahead:
-            times = times.filter(pc.less_equal(times, self._scope.now + ahead))
-            latest = pc.max(times).as_py()
-        if latest is not None:
+    def _observe(self, entry: Entry, latest: int | None) -> None:
+        if entry.point is not None and latest is not None:
             self._schedule.observe(entry.point.number, latest)
 
     def run(
@@ -334,9 +318,12 @@ class StageRunner:
     ) -> Iterator[Row]:
         """Push every record through the stage."""
         if len(entries) == 1:
-            if self._has_future(entered, entries[0]):
-                entries = [self._guarded(entries[0])]
-            self._tell_time(entered, entries[0])
+            entry, times = entries[0], entered.column("timestamp")
+            latest, is_strange = latest_of(entry, times, self._scope.now)
+            if is_strange:
+                push = self._clocked(entry.read, entry.push)
+                entries = [replace(entry, push=push, is_guarded=True)]
+            self._observe(entry, latest)
         for window in self._windows:
             window.late_rows.clear()
         for combiner in self._combiners.values():
@@ -392,10 +379,6 @@ class StageRunner:
         # Of records that were brought together, only the places are kept.
         has_values = "value" in entered.schema.names
         self._origin.enter(*place, entered.column("value") if has_values else None)
-
-    def _guarded(self, entry: Entry) -> Entry:
-        """Return an entry that looks at each record's time before anything else does."""
-        return replace(entry, push=self._clocked(entry.read, entry.push), is_guarded=True)
 
     def _give_up(self, failure: Failure) -> Row:
         self._reset()

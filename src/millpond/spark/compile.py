@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -92,7 +93,8 @@ class _RowsToSegment:
         columns = [
             pa.array([None if k is None else self._codec.encode(k) for k in keys], pa.binary()),
             pa.array([inflight.encode(row) for row in rows], pa.binary()),
-            batch.column("__time").cast(pa.int64()),
+            # A row without a time fails as a record, like one whose time is none.
+            pc.fill_null(batch.column("__time").cast(pa.int64()), -(2**63)),
             pa.nulls(len(rows), pa.binary()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)

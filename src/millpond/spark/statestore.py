@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from millpond.checkpoint import Checkpoint
 from millpond.connectors.serde import key_to_text
+from millpond.duration import LATEST_MS
 from millpond.errors import (
     DamagedStateError,
     EngineError,
@@ -304,8 +305,10 @@ def _texts_of(
                 shown = fields.shown(*place, row["name"], row["value"])
             else:
                 shown = [(to_text(row["name"]), to_plain(row["value"]))]
+            # A lifetime may end after the last date.
+            expires = None if row["expires"] is None else min(row["expires"], LATEST_MS)
             for name, value in shown:
-                found.append((*place, key, name, json.dumps(value), row["expires"]))
+                found.append((*place, key, name, json.dumps(value), expires))
         names = ["scope", "store", "key", "name", "value", "expires"]
         types = [pa.string()] * 5 + [pa.timestamp("ms", tz="UTC")]
         columns = list(zip(*found, strict=True)) or [()] * len(names)
