@@ -173,3 +173,38 @@ def test_a_users_error_below_one_of_ours_is_told_with_its_line():
 
 def test_a_package_whose_name_begins_like_ours_is_the_users():
     assert PACKAGE.endswith("millpond" + os.sep)
+
+
+def test_a_record_whose_own_timer_fails_before_its_next_item_is_set_aside_once():
+    def wait(at, state):
+        state.set_timer("t", at=at)
+        return at
+
+    def fire(key, state, timer):
+        raise ValueError(f"no {timer.at}")
+
+    pairs = frame().apply(lambda at, state: [at, at + 1], stateful=True)
+    sdf = pairs.apply(lambda pair: pair, expand=True).apply(wait, stateful=True, on_timer=fire)
+
+    run = run_local(
+        sdf, [("a", 100, 1), ("a", 3, 10), ("a", 300, 200)], on_error="dead-letter", batches=1
+    )
+
+    assert run == [100, 101, 300, 301]
+    letters = [
+        (r.key, r.value, dict(r.headers)["millpond.error"].decode()) for r in run.dead_letters
+    ]
+    # The record fails as a whole; the timer that it had moved is where it was, and fails later.
+    assert letters == [(b"a", b"3", "ValueError: no 3"), (b"a", None, "ValueError: no 101")]
+
+
+def test_a_record_of_several_items_that_fail_together_is_one_dead_letter():
+    def refuse(batch, state):
+        raise ValueError("no")
+
+    items = frame().apply(lambda value, state: value, stateful=True)
+    sdf = items.apply(lambda value: value, expand=True).update_state(refuse)
+
+    run = run_local(sdf, [[{"a": 1}, {"a": 2}, {"a": 3}]], on_error="dead-letter")
+
+    assert len(run.dead_letters) == run.reports[0].dead == 1

@@ -81,13 +81,13 @@ class Failures:
         self._record: Callable[[int], pa.RecordBatch]
         self._entries: Sequence[Entry]
         self.letters = DeadLetters()
-        self.rows: list[int] = []
+        self.rows: dict[int, None] = {}
         """The records in hand that were put aside."""
         self._timers = 0
 
     def begin(self, record: Callable[[int], pa.RecordBatch], entries: Sequence[Entry]) -> None:
         """Take records in hand: `record` gives one of them; `entries` has one or one per record."""
-        self._record, self._entries, self.rows = record, entries, []
+        self._record, self._entries, self.rows = record, entries, {}
 
     def settle(self, failure: StepFailure, marks: Sequence[int]) -> bool:
         """Undo what the record in hand did, and let it go or put it aside.
@@ -106,13 +106,14 @@ class Failures:
         rows = failure.rows or (self._origin.index,)
         self._origin.index = rows[0]
         self._take_back(rows[0], marks)
+        # Of the key in view where it failed. A timer that the record itself has set is gone by now,
+        # and would be set again: it is the record that fails.
+        if failure.happening is not None and not failure.happening.drop():
+            failure.happening = None
+        self._scope.keep()
         if self._goes_aside(failure):
             self._put_aside(rows, failure)
-        if failure.happening is None:
-            return False
-        failure.happening.drop()  # of the key in view where it failed
-        self._scope.keep()
-        return True
+        return failure.happening is not None
 
     def attempt(self, call: Callable[[], None]) -> bool:
         """Do what is no record but may fail like one; tell whether it is done."""
@@ -147,7 +148,7 @@ class Failures:
 
     def clear(self) -> None:
         """Forget what was put aside."""
-        self.letters, self.rows, self._timers = DeadLetters(), [], 0
+        self.letters, self.rows, self._timers = DeadLetters(), {}, 0
 
     def _take_back(self, row: int, marks: Sequence[int]) -> None:
         """Undo what a record has done in state and outputs."""
@@ -181,12 +182,14 @@ class Failures:
 
     def _put_aside(self, rows: Sequence[int], failure: StepFailure) -> None:
         is_record = failure.happening is None
+        # A record that gave several items may be named for each, and for more than one step.
+        rows = [row for row in dict.fromkeys(rows) if not (is_record and row in self.rows)]
         for row in rows:
             self._origin.index = row
             record, entry = self._record(row), self._entry(row)
             self.letters.add(row, record, entry, self.describe(failure), is_record=is_record)
         if is_record:
-            self.rows += rows
+            self.rows.update(dict.fromkeys(rows))
         else:
             self._timers += 1
 

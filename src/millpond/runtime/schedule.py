@@ -35,8 +35,8 @@ class Happening(NamedTuple):
     """Tells it from others of the same step and key."""
     run: Callable[[Any], None]
     """Does it; called with the key."""
-    drop: Callable[[], None]
-    """Forgets it, where it failed and failures are let go."""
+    drop: Callable[[], object]
+    """Forgets it, where it failed and failures are let go. Of a timer: tells if it was there."""
 
 
 class Watcher(Protocol):
@@ -233,10 +233,17 @@ class TimerWatcher:
 
     def _due_at(self, shows: int) -> list[Happening]:
         return [
-            Happening(at, name, self._runner(name, at), partial(self._state.cancel_timer, name))
+            Happening(at, name, self._runner(name, at), partial(self._drop, name, at))
             for name, at in self._own()
             if at <= shows
         ]
+
+    def _drop(self, name: str, at: int) -> bool:
+        """Forget a timer; False where it is not there, or is set to another moment."""
+        is_there = (name, at) in self._own()
+        if is_there:
+            self._state.cancel_timer(name)
+        return is_there
 
     def before(self, push: Push, origin: Origin, lateness_ms: int) -> Push:
         """Fire what is due for a key before a record that is later.

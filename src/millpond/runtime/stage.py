@@ -334,7 +334,7 @@ class StageRunner:
             yield from self._flush(entered, seen, counts)
         for window in self._windows:
             late[window.late_rows] = True
-        dead[self._failures.rows] = True
+        dead[list(self._failures.rows)] = True
         late &= ~dead
         seen &= ~late & ~dead
         counts.add(entered.num_rows, int(seen.sum()), int(late.sum()), int(dead.sum()))
