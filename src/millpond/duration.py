@@ -69,7 +69,7 @@ def milliseconds(given: Any, what: str, *, least: int = 1) -> int:
         msg = f"{what} must be {word}, got {shown(given)}."
         raise ConfigError(msg + f"\nFix: {what}=timedelta(seconds=10).")
     if found > _LONGEST:
-        msg = f"{what} is {found} milliseconds, more than 40 years: was a date given?"
+        msg = f"{what} is {shown(found)} milliseconds, more than 40 years: was a date given?"
         raise ConfigError(msg + f"\nFix: {what} is how long, not when.")
     return found
 

@@ -55,7 +55,10 @@ __all__ = [
 
 def shown(value: object, limit: int = 80) -> str:
     """Return `repr(value)`, cut so that an error never prints a whole record."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # an int of 5,000 digits, or a class of the user's
+        text = f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -208,3 +208,12 @@ def test_a_record_of_several_items_that_fail_together_is_one_dead_letter():
     run = run_local(sdf, [[{"a": 1}, {"a": 2}, {"a": 3}]], on_error="dead-letter")
 
     assert len(run.dead_letters) == run.reports[0].dead == 1
+
+
+def test_what_cannot_be_shown_is_no_error_of_its_own():
+    class Odd:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert shown(10**5_000) == "<int that cannot be shown: ValueError>"
+    assert shown([Odd()]) == "<list that cannot be shown: RuntimeError>"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from millpond.connectors.inflight import copy_value
 from millpond.connectors.topic import TimestampType, Topic
-from millpond.duration import EARLIEST_MS, LATEST_MS, moment
+from millpond.duration import EARLIEST_MS, LATEST_MS, as_int64, moment
 from millpond.errors import FutureTimestampError, IgnoreMessage, MillpondError, shown
 from millpond.plan.clocks import ClockPoint
 from millpond.plan.layouts import Layout
@@ -289,7 +289,8 @@ def _stamped(step: Step, on: Callable[[Any], Any], give: Push) -> Push:
     def stamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             found = on(value)
-            timestamp = found if type(found) is int else moment(found, "the time of a record")
+            is_number = type(found) is int and as_int64(found) == found
+            timestamp = found if is_number else moment(found, "the time of a record")
         except Exception as error:
             _failed(step, error)
             return
@@ -570,7 +571,7 @@ def _checked_timestamp(moment: Any, what: str) -> int:
     """Return a timestamp that is an int, or say what is wrong."""
     if type(moment) is float and isfinite(moment):
         moment = floor(moment)
-    if type(moment) is int:
+    if type(moment) is int and as_int64(moment) == moment:
         return moment
     msg = (
         f"{what} must give a number of milliseconds, got {shown(moment)}.\n"
