@@ -61,6 +61,7 @@ soak: setup java compiler ## Kill programs before each change of a file, executo
 	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 MILLPOND_CRASHES=1000 $(BIN)/pytest -q tests/disturbed tests/remote
 	MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/unit/test_damage.py
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
+	MILLPOND_FUZZ=20000 $(BIN)/pytest -q -s tests/semantics/test_no_poison.py
 
 PEERS := .venv-peers/bin/python
 

@@ -30,6 +30,7 @@ from millpond.runtime.sliding import SlidingWindows
 from millpond.runtime.tables import TableUpdate
 from millpond.runtime.windows import TimeWindows, WindowLogic
 from millpond.state.codec import Codec
+from millpond.state.layout import MOST_BYTES
 from millpond.state.migrate import Lifts, MigratingState
 from millpond.state.view import KeyScope, State
 from millpond.steps.kinds import (
@@ -66,6 +67,7 @@ class Composer:
         scope: KeyScope,
         schedule: Schedule,
         points: dict[Step, ClockPoint],
+        weigh: Callable[[], int],
         lifts: dict[str, Lifts],
         layouts: dict[str, list[Layout]],
     ) -> None:
@@ -78,6 +80,7 @@ class Composer:
         self._scope = scope
         self._schedule = schedule
         self._points = points
+        self._weigh = weigh
         self._made: dict[Step, Push] = {}
         self.windows: list[WindowLogic] = []
         self.finishers: list[Finisher] = []
@@ -166,8 +169,11 @@ class Composer:
         state = self._state_of(step)
         if step.kind == "apply" and step.callback.takes_state and not step.callback.takes_metadata:
             push = _apply_stateful(step, step.callback.function, state, give)
+        elif step.kind == "expand":
+            call = _adapted(step.callback, state)
+            push = _expand(step, call, give, self._origin, self._weigh)
         else:
-            push = _MAPS[step.kind](step, _adapted(step.callback, state), give, self._origin)
+            push = _MAPS[step.kind](step, _adapted(step.callback, state), give)
         return push if step.on_timer is None else self._timed(step, state, give, push)
 
     def _timed(self, step: Map, state: State, give: Push, push: Push) -> Push:
@@ -202,6 +208,11 @@ class Composer:
         if isinstance(logic, TimeWindows):
             self._merges[step] = logic.merge
         return logic.push
+
+
+# The number of items of one record after which their bytes are counted first; then after twice as
+# many, and so on.
+_FIRST_LOOK = 64
 
 
 class Finisher(Protocol):
@@ -343,7 +354,7 @@ def _adapted(callback: Callback, state: State) -> Callable[[Any, Any, int, Any],
 Call = Callable[[Any, Any, int, Any], Any]
 
 
-def _apply(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _apply(step: Map, call: Call, give: Push) -> Push:
     def apply(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             result = call(value, key, timestamp, headers)
@@ -369,7 +380,7 @@ def _apply_stateful(step: Map, function: Callable[..., Any], state: State, give:
     return apply
 
 
-def _update(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _update(step: Map, call: Call, give: Push) -> Push:
     def update(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             call(value, key, timestamp, headers)
@@ -381,7 +392,7 @@ def _update(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     return update
 
 
-def _filter(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _filter(step: Map, call: Call, give: Push) -> Push:
     def keep(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             wanted = bool(call(value, key, timestamp, headers))
@@ -394,7 +405,7 @@ def _filter(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     return keep
 
 
-def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _expand(step: Map, call: Call, give: Push, origin: Origin, weigh: Callable[[], int]) -> Push:
     def expand(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             results = _items(call(value, key, timestamp, headers))
@@ -402,7 +413,7 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
             _failed(step, error)
             return
         before = origin.path
-        number = 0
+        number, look = 0, _FIRST_LOOK
         while True:
             try:
                 item = next(results)
@@ -414,6 +425,10 @@ def _expand(step: Map, call: Call, give: Push, origin: Origin) -> Push:
             origin.path = (before or b"") + number.to_bytes(5, "big")
             give(item, key, timestamp, headers)
             number += 1
+            if number == look:
+                look *= 2
+                if (found := weigh()) > MOST_BYTES:
+                    raise StepFailure(step, _too_much(number, found))
         origin.path = before
 
     return expand
@@ -425,6 +440,14 @@ def _failed(step: Step, error: Exception) -> None:
         raise StepFailure(step, error) from error
 
 
+def _too_much(items: int, found: int) -> MillpondError:
+    return MillpondError(
+        f"one record gave {items:,} items or more, which take {found:,} bytes with its key and "
+        f"headers; {MOST_BYTES:,} bytes are the most.\n"
+        "Fix: give fewer items, or make the key and the headers of the record smaller before."
+    )
+
+
 def _items(results: Any) -> Iterator[Any]:
     if not isinstance(results, Iterable):
         msg = f"with expand=True the function must return several values, got {shown(results)}."
@@ -432,7 +455,7 @@ def _items(results: Any) -> Iterator[Any]:
     return iter(results)
 
 
-def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _set_timestamp(step: Map, call: Call, give: Push) -> Push:
     def set_timestamp(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             stamp = _checked_timestamp(call(value, key, timestamp, headers), "set_timestamp()")
@@ -444,7 +467,7 @@ def _set_timestamp(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     return set_timestamp
 
 
-def _set_headers(step: Map, call: Call, give: Push, origin: Origin) -> Push:
+def _set_headers(step: Map, call: Call, give: Push) -> Push:
     def set_headers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         try:
             new = call(value, key, timestamp, headers)
@@ -456,11 +479,10 @@ def _set_headers(step: Map, call: Call, give: Push, origin: Origin) -> Push:
     return set_headers
 
 
-_MAPS: dict[str, Callable[[Map, Call, Push, Origin], Push]] = {
+_MAPS: dict[str, Callable[[Map, Call, Push], Push]] = {
     "apply": _apply,
     "update": _update,
     "filter": _filter,
-    "expand": _expand,
     "timestamp": _set_timestamp,
     "headers": _set_headers,
 }

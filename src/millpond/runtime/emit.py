@@ -6,7 +6,7 @@ value alone), and gives Arrow batches; everything else is taken from the input c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ from millpond.runtime.batch import HEADERS, PATH, TOPIC, records_schema
 from millpond.steps.kinds import Step
 
 __all__ = ["Changes", "Emitter", "Push", "StepFailure"]
+
+# What a record takes besides its key, value and headers (bytes).
+_PER_ROW = 64
 
 Push = Callable[[Any, Any, int, Any], None]
 """A step at work: called with value, key, timestamp, headers."""
@@ -171,27 +174,71 @@ class Emitter:
             del column[length:]
         self._counted = min(self._counted, length)
 
-    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return what was gathered, with its optional columns, and begin anew."""
+    def weight(self, carried: dict[str, int]) -> int:
+        """Return the bytes of all that the record in hand has led to.
+
+        Args:
+            carried: The bytes of the key, value and headers with which it came.
+        """
+        low = len(self.rows)
+        while low and self.rows[low - 1] == self._origin.index:
+            low -= 1
+        rows, replaced = len(self.rows) - low, self._replaced()
+        return rows * _PER_ROW + sum(
+            sum(map(len, filter(None, replaced[name][0][low:])))
+            if name in replaced
+            else rows * size
+            for name, size in carried.items()
+        )
+
+    def take(self, entered: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield what was gathered, with its optional columns, and begin anew.
+
+        It is one batch, or several where one could not hold it.
+        """
+        yield from self._parts(entered, 0, len(self.rows))
+        self.cut_to(0)
+
+    def _parts(
+        self, entered: pa.RecordBatch, low: int, high: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        try:
+            part = self._part(entered, low, high)
+        except pa.ArrowInvalid:  # 2 GiB of keys, say: that is what a column holds
+            if high - low < 2:
+                raise
+            middle = (low + high) // 2
+            yield from self._parts(entered, low, middle)
+            yield from self._parts(entered, middle, high)
+        else:
+            yield part
+
+    def _replaced(self) -> dict[str, tuple[list[Any], pa.DataType]]:
+        """Return the columns that are not those of the records that entered."""
         changes = self._changes
-        whole = len(self.rows) == entered.num_rows and self.rows == list(range(len(self.rows)))
-        taken = entered if whole else entered.take(pa.array(self.rows, pa.int64()))
-        names = taken.schema.names
-        found = {name: taken.column(name) for name in names}
-        if changes.value:
-            found["value"] = pa.array(self.values, pa.binary())
-        if changes.key:
-            found["key"] = pa.array(self._keys, pa.binary())
-        if changes.timestamp:
-            found["timestamp"] = pa.array(self._timestamps, pa.int64())
-        if changes.headers:
-            found["headers"] = pa.array(self._headers, pa.binary())
-        if changes.path:
-            found["path"] = pa.array(self._paths, pa.binary())
-        found.pop("topic", None)
-        if changes.topic:
-            found["topic"] = pa.array(self._topics, pa.string())
-        if "headers" in found and found["headers"].null_count == len(self.rows):
+        every = (
+            ("value", changes.value, self.values, pa.binary()),
+            ("key", changes.key, self._keys, pa.binary()),
+            ("timestamp", changes.timestamp, self._timestamps, pa.int64()),
+            ("headers", changes.headers, self._headers, pa.binary()),
+            ("path", changes.path, self._paths, pa.binary()),
+            ("topic", changes.topic, self._topics, pa.string()),
+        )
+        return {name: (column, kind) for name, wanted, column, kind in every if wanted}
+
+    def _part(self, entered: pa.RecordBatch, low: int, high: int) -> tuple[pa.RecordBatch, int]:
+        replaced = self._replaced()
+        kept = [n for n in entered.schema.names if n not in replaced and n != "topic"]
+        rows, taken = self.rows[low:high], entered.select(kept)
+        is_whole = len(rows) == entered.num_rows and rows == list(range(len(rows)))
+        taken = taken if is_whole else taken.take(pa.array(rows, pa.int64()))
+        found = {name: taken.column(name) for name in kept}
+        for name, (column, kind) in replaced.items():
+            found[name] = pa.array(column[low:high], kind)
+            if isinstance(found[name], pa.ChunkedArray):
+                msg = f"the column {name} needs more than 2 GiB"
+                raise pa.ArrowInvalid(msg)
+        if "headers" in found and found["headers"].null_count == len(rows):
             del found["headers"]
         flags = sum(
             bit
@@ -200,5 +247,4 @@ class Emitter:
         )
         schema = records_schema(flags)
         batch = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
-        self.cut_to(0)
         return batch, flags

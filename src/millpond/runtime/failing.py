@@ -141,6 +141,13 @@ class Failures:
             key = entry.decode_key(key)
         return _facts(failure, context, key)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the key, value and headers of the record in hand."""
+        record = self._record(self._origin.index)
+        names = ("key", "value", "headers")
+        columns = {name: record.column(name)[0] for name in names if name in record.schema.names}
+        return {name: len(field.as_buffer() or b"") for name, field in columns.items()}
+
     def take_timers(self) -> int:
         """Return how many timers were put aside in front of a record, and begin anew."""
         timers, self._timers = self._timers, 0
@@ -205,9 +212,15 @@ class DeadLetters:
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._headers: list[bytes | None] = []
+        self._recent = 0
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def recent_bytes(self) -> int:
+        """Return how many bytes were added since this was asked last."""
+        recent, self._recent = self._recent, 0
+        return recent
 
     def add(
         self,
@@ -244,12 +257,15 @@ class DeadLetters:
         if "headers" in record.schema.names:
             own = decode_headers(record.column("headers")[0].as_py())
         added = [(f"millpond.{name}", _text(text)) for name, text in facts.items()]
-        self._headers.append(encode_headers([*(own or []), *added]))
+        headers = encode_headers([*(own or []), *added])
+        self._headers.append(headers)
+        self._recent += sum(len(part or b"") for part in (key, value, headers))
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the dead letters, and begin anew."""
-        taken = entered.take(pa.array(self._rows, pa.int64()))
-        found = {name: taken.column(name) for name in taken.schema.names}
+        kept = [n for n in entered.schema.names if n not in ("key", "value", "headers")]
+        taken = entered.select(kept).take(pa.array(self._rows, pa.int64()))
+        found = {name: taken.column(name) for name in kept}
         found["key"] = pa.array(self._keys, pa.binary())
         found["value"] = pa.array(self._values, pa.binary())
         found["headers"] = pa.array(self._headers, pa.binary())

@@ -141,6 +141,7 @@ class StageRunner:
             self._scope,
             self._schedule,
             self._points,
+            self._weigh,
             plan.lifts.get(stage.scope, {}),
             settings.layouts.get(stage.scope, {}),
         )
@@ -514,7 +515,13 @@ class StageRunner:
     # --- what leaves ------------------------------------------------------------------------
 
     def _recent_bytes(self) -> int:
-        return sum(emitter.recent_bytes() for emitter in self._emitters)
+        letters = self._failures.letters
+        return letters.recent_bytes() + sum(e.recent_bytes() for e in self._emitters)
+
+    def _weigh(self) -> int:
+        """Return the bytes that the record in hand has led to so far."""
+        carried = self._failures.sizes()
+        return sum(emitter.weight(carried) for emitter in self._emitters)
 
     def _leaves(self) -> int:
         return sum(len(emitter) for output, emitter in self._outputs.items() if output.is_leaf)
@@ -524,8 +531,8 @@ class StageRunner:
         for edge, emitter in self._edges.items():
             if len(emitter):
                 seen[emitter.rows] = True
-                batch, columns = emitter.take(entered)
-                yield from self._edge_rows(batch, edge, columns, self._clock)
+                for batch, columns in emitter.take(entered):
+                    yield from self._edge_rows(batch, edge, columns, self._clock)
         for combiner in self._combiners.values():
             seen[combiner.taken()] = True
         for output, emitter in self._outputs.items():
@@ -534,9 +541,9 @@ class StageRunner:
                 if output.kind == "count":
                     emitter.cut_to(0)
                     continue
-                batch, columns = emitter.take(entered)
-                kind = kind_of(OUTPUT, output.number, columns)
-                yield Row("", -1, kind, self._payloads.write(batch))
+                for batch, columns in emitter.take(entered):
+                    kind = kind_of(OUTPUT, output.number, columns)
+                    yield Row("", -1, kind, self._payloads.write(batch))
         if len(self._failures.letters):
             batch, columns = self._failures.letters.take(entered)
             yield Row("", -1, kind_of(OUTPUT, 0, columns), self._payloads.write(batch))
