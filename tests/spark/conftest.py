@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from changing import Programs
 from ledger import PAYMENTS, payments, produce
 
 import millpond as mp
@@ -44,3 +45,9 @@ def app(saved, make_app, tmp_path):
     for name in ("state", "topics"):
         shutil.copytree(saved / name, tmp_path / name)
     return payments(make_app)
+
+
+@pytest.fixture
+def programs(spark, tmp_path):
+    (tmp_path / "g").mkdir()
+    return Programs(tmp_path / "g")
