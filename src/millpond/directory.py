@@ -259,13 +259,13 @@ class StateDirectory:
 
     def verdicts(self, known: Manifest, plan: Plan, *, accept: bool) -> list[Verdict]:
         """Return what becomes of every store of a state and of a program."""
-        return compare(known, plan, self.group, accept or self._is_accepted(known, plan))
+        return compare(known, plan, self.group, accept or self.is_accepted(known, plan))
 
     def check(self, plan: Plan, *, accept: bool = False) -> Manifest | None:
         """Refuse a plan that the state does not fit; return what is known of the state."""
         manifest = self.known(plan)
         if manifest is not None:
-            check(manifest, plan, self.group, accept or self._is_accepted(manifest, plan))
+            check(manifest, plan, self.group, accept or self.is_accepted(manifest, plan))
         return manifest
 
     def accept(self, plan: Plan) -> list[Verdict]:
@@ -281,11 +281,13 @@ class StateDirectory:
             self.save(manifest)
         return self.verdicts(known, plan, accept=True)
 
-    def _is_accepted(self, manifest: Manifest, plan: Plan) -> bool:
+    def is_accepted(self, known: Manifest, plan: Plan) -> bool:
         """Tell whether exactly this change of the program was accepted."""
-        if not manifest.accepted:
-            return False
-        return fingerprint(manifest, compare(manifest, plan, self.group)) == manifest.accepted
+        return bool(known.accepted) and known.accepted == self.change(known, plan)
+
+    def change(self, known: Manifest, plan: Plan) -> str:
+        """Return what stands for exactly the change from a state to a program."""
+        return fingerprint(known, compare(known, plan, self.group))
 
     def known(self, plan: Plan) -> Manifest | None:
         """Return the manifest, without what it says about state that is not there."""

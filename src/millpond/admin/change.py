@@ -411,6 +411,7 @@ def run_rows(
     details: dict[str, Any],
     amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     offsets: dict[str, dict[str, int]] | None = None,
+    settle: Callable[[Manifest], None] | None = None,
 ) -> int:
     """Run rows, made when the group is ours, as a batch of their own in a new generation."""
     from millpond.spark.edit import run_edit
@@ -422,6 +423,8 @@ def run_rows(
         manifest = new.manifest
         if amend is not None:
             manifest.say(amend(manifest.claims()), new.checkpoint.last())
+        if settle is not None:
+            settle(manifest)
         layer_of = {**new.old.layer_of, **manifest.layer_of}
         layers = [
             frozenset(scope for scope, layer in layer_of.items() if layer == number)

@@ -105,7 +105,7 @@ def drop_places(
     opened: Opened,
     places: Iterable[Place],
     what: str,
-    amend: Callable[[dict[str, Any]], dict[str, Any]] = lambda claims: claims,
+    settle: Callable[[Manifest], None] | None = None,
 ) -> None:
     """Drop stores in a new generation.
 
@@ -113,7 +113,7 @@ def drop_places(
         opened: The group.
         places: The stores.
         what: What the audit calls it.
-        amend: What else is said of the state from then on.
+        settle: Writes into the manifest what else is to be known of the state from then on.
     """
     from millpond.spark.edit import CLEAR, EDITS
 
@@ -130,4 +130,4 @@ def drop_places(
         return frame_of(opened, found)
 
     details = {"stores": ["/".join(place) for place in gone]}
-    run_rows(opened, rows, what, details, lambda claims: amend(without(claims, gone)))
+    run_rows(opened, rows, what, details, lambda claims: without(claims, gone), settle=settle)

@@ -8,12 +8,12 @@ the state fits as it is.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from millpond.admin.drop import drop_places
 from millpond.admin.opened import Opened
 from millpond.admin.reshape import reshape
 from millpond.compare import needs_reshape
+from millpond.directory import Manifest
 from millpond.plan.plan import Plan
 
 __all__ = ["fit"]
@@ -33,31 +33,36 @@ def fit(opened: Opened, plan: Plan, accept: bool) -> None:
     known = directory.known(plan)
     if known is None:
         return
+    is_accepted = directory.is_accepted(known, plan)
     verdicts = directory.verdicts(known, plan, accept=accept)
+
+    def settle(manifest: Manifest) -> None:
+        manifest.active = adopted(manifest, plan)
+        if is_accepted:  # what is left of the change, by this start or the next one
+            manifest.accepted = directory.change(manifest, plan)
+
     lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
     if lost:
         others = [scope for scope in plan.stores() if _has_other_keys(known.keys, plan, scope)]
         # Of a scope whose keys are written in another way nothing can be found again.
         lost |= {(scope, store) for scope in others for store in known.stores.get(scope, [])}
-        drop_places(opened, lost, "accept", lambda claims: adopted(claims, plan))
+        drop_places(opened, lost, "accept", settle)
         names = ", ".join(sorted("/".join(place) for place in lost))
         logger.info("%s: what was kept is dropped, as was accepted", names)
         known = directory.known(plan)
     if known is not None and needs_reshape(known, plan):
-        reshape(opened, plan, adopted(known.claims(), plan))
+        reshape(opened, plan, settle)
 
 
-def adopted(claims: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return what is said of the state when a program was accepted: its stores are those in use.
+def adopted(known: Manifest, plan: Plan) -> dict[str, list[str]]:
+    """Return the stores that are in use when a program was accepted.
 
     What it leaves is an orphan from then on, even where the program ends before its first batch.
     """
-    kept: dict[str, list[str]] = claims["stores"]
-    claims["active"] = {
-        scope: [store for store in stores if store in kept.get(scope, [])]
+    return {
+        scope: [store for store in stores if store in known.stores.get(scope, [])]
         for scope, stores in plan.stores().items()
     }
-    return claims
 
 
 def _has_other_keys(known: dict[str, str], plan: Plan, scope: str) -> bool:

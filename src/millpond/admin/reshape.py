@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from millpond.admin.change import frame_of, user_name
 from millpond.admin.generations import NewGeneration, asking, new_generation
@@ -27,13 +28,13 @@ __all__ = ["layers_of", "reshape"]
 logger = logging.getLogger("millpond")
 
 
-def reshape(opened: Opened, plan: Plan, says: dict[str, Any]) -> None:
+def reshape(opened: Opened, plan: Plan, settle: Callable[[Manifest], None]) -> None:
     """Write the state into a checkpoint of the shape of a plan, as a new generation.
 
     Args:
         opened: The group, held.
         plan: The program that is to go on with it.
-        says: What the manifest says of the state from then on, but for the shape.
+        settle: Writes into the manifest what else is to be known of the state from then on.
     """
     began = time.monotonic()
     with new_generation(opened, "reshape", copies=False) as new:
@@ -41,8 +42,9 @@ def reshape(opened: Opened, plan: Plan, says: dict[str, Any]) -> None:
         layer_of = layers_of(new.manifest, plan)
         found = _write(opened, new, last, plan.layers, layer_of)
         _go_on(opened, new, last)
-        new.manifest.say({**says, "layers": plan.layers, "layer_of": layer_of}, None)
+        new.manifest.layers, new.manifest.layer_of = plan.layers, layer_of
         new.manifest.earlier = []  # it is of batches that this checkpoint does not have
+        settle(new.manifest)
         new.manifest.note(
             "reshape",
             before=new.old.layers,
