@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -23,6 +24,7 @@ from millpond.errors import (
     GroupInUseError,
     StateError,
     StepError,
+    UnsupportedCheckpointError,
 )
 
 pytestmark = pytest.mark.spark
@@ -334,6 +336,20 @@ def test_a_repair_says_that_a_change_by_hand_is_lost(make_app, tmp_path):
 
     with admin.open(app) as state:
         assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:20])
+
+
+def test_state_that_another_version_of_spark_wrote_is_not_reported_as_damaged(app, tmp_path):
+    home = tmp_path / "state/payments/generations/0001"
+    for file in (home / "state/0/_metadata/v2/0", home / "commits/9"):
+        file.write_bytes(b"v9" + file.read_bytes()[2:])
+        file.with_name(f".{file.name}.crc").unlink()
+
+        with admin.open(app) as state, pytest.raises(UnsupportedCheckpointError) as found:
+            state.get(USERS[1])
+
+        assert re.search(
+            r"wrote the state: \w.*encountered v9.*\nFix: read it with", str(found.value)
+        )
 
 
 def test_a_generation_that_is_gone_is_no_new_group(app, tmp_path):

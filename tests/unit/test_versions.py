@@ -23,6 +23,7 @@ from millpond.errors import (
 from millpond.files import local, writing
 from millpond.spark import versions
 from millpond.spark.query import engine_error
+from millpond.spark.statestore import told
 from millpond.testing import frame, run_local
 
 PROGRAM = """
@@ -317,11 +318,15 @@ def test_value_that_is_too_large_for_state_is_refused():
         "cannot be 3.",
     ],
 )
-def test_spark_that_cannot_read_another_version_does_not_report_damage(tmp_path, text):
-    error = engine_error(RuntimeError(text), Checkpoint(local(tmp_path)))
+@pytest.mark.parametrize(
+    ("reads", "fix"), [(engine_error, "run the application"), (told, "read it")]
+)
+def test_spark_that_cannot_read_another_version_does_not_report_damage(tmp_path, text, reads, fix):
+    error = reads(RuntimeError(text), Checkpoint(local(tmp_path)))
 
     assert type(error) is UnsupportedCheckpointError
-    assert "\nFix: run the application with the versions of pyspark" in str(error)
+    assert f"\nFix: {fix} with the versions of pyspark" in str(error)
+    assert "repair" not in str(error)
 
 
 def test_workers_without_millpond_are_named(tmp_path):

@@ -71,7 +71,7 @@ def what_is_damaged(text: str, checkpoint: Checkpoint) -> str:
     bad = [str(place) for place in checkpoint.unfit()]
     if bad:
         return f"{', '.join(bad[:5])} {'is' if len(bad) == 1 else 'are'} not as it was written"
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines()]
     about = [line for line in lines if checkpoint.folder.path in line]
     said = next(iter(about or [line for line in lines if _DAMAGE.search(line)] or lines), "")
     return said[-500:] if checkpoint.folder.path in said else f"{said[-500:]} ({checkpoint.folder})"
