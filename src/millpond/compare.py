@@ -23,6 +23,9 @@ __all__ = ["Says", "Verdict", "check", "compare", "fingerprint", "needs_reshape"
 
 Says = Literal["reuse", "new", "migrate", "reshape", "orphaned", "reset", "dropped", "refuse"]
 
+# Stores from which a message proposes to move state.
+_WAYS = 3
+
 ACCEPT = 'millpond check --accept APP.py, or Application(on_state_change="accept")'
 
 
@@ -217,6 +220,10 @@ def _drop(names: Iterable[str]) -> str:
     return f"millpond state drop APP.py {shlex.join(names)}"
 
 
+def _rename(old: str, new: str) -> str:
+    return f"millpond state rename APP.py {shlex.join([old, new])}"
+
+
 def _older_program(
     known: Known, plan: Plan, scope: str, store: str, group: str
 ) -> Iterator[tuple[str, str]]:
@@ -259,18 +266,16 @@ def _of_new(
         if (scope, store) not in guesses:
             yield Verdict(scope, store, "new", "it starts empty")
             continue
-        olds = guesses[scope, store]
-        names = ["/".join(old) for old in olds]
+        guess = guesses[scope, store]
+        names = ["/".join(old) for old in guess.olds]
         why = (
             f"group {group!r} has state under {', '.join(names)}, which this program does not use; "
             f"it asks for {scope}/{store} instead. Was something renamed?"
         )
-        moves = next(
-            (found for old in olds if (found := commands(known, plan, old, (scope, store)))), []
-        )
-        move = ", then ".join(f"millpond state rename APP.py {shlex.join(move)}" for move in moves)
+        found = (commands(known, plan, old, (scope, store)) for old in guess.likely)
+        ways = [", then ".join(_rename(*move) for move in moves) for moves in found if moves]
         fix = "use the old name (of the topic, the group_by or the step)"
-        fix += f"; or move the state: {move}" if move else ""
+        fix += f"; or move the state: {', or '.join(ways[:_WAYS])}" if ways else ""
         fix += f"; or let it start empty, and keep the old state as an orphan: {ACCEPT}"
         fix += f"; or drop the old state: {_drop(names)}."
         yield Verdict(scope, store, "refuse", why, fix, then="new")

@@ -8,13 +8,23 @@ program used, and that this one does not, are candidates.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Protocol
 
 from millpond.plan.layouts import Layout, change
 from millpond.plan.plan import Plan
 from millpond.steps.kinds import TABLE
 
-__all__ = ["Kept", "Place", "commands", "form_of", "likely_renames", "why_not_movable", "window_of"]
+__all__ = [
+    "Guess",
+    "Kept",
+    "Place",
+    "commands",
+    "form_of",
+    "likely_renames",
+    "why_not_movable",
+    "window_of",
+]
 
 Place = tuple[str, str]
 """A key scope and a store."""
@@ -32,21 +42,37 @@ class Kept(Protocol):
     keys: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Guess:
+    """What a new store may have been."""
+
+    olds: list[Place]
+    """The stores that are gone and could be the new one, the nearest first."""
+    likely: list[Place]
+    """Those of which something says so: their scope, their name, or that there is no other pair."""
+
+
 def likely_renames(
     known: Kept, plan: Plan, gone: set[Place], new: set[Place]
-) -> dict[Place, list[Place]]:
-    """Return the stores that each new one may have been; those without any are left out."""
+) -> dict[Place, Guess]:
+    """Return what each new store may have been; those that are certainly new are left out.
+
+    Where as many stores of a form are new as are gone, or more, all of them may have been renamed.
+    """
     used = {place for place in gone if _was_used(known, place)}
     before = {place: form_of(known.settings.get(place[0], {}).get(place[1])) for place in used}
     settings = plan.settings()
     now = {place: form_of(settings.get(place[0], {}).get(place[1])) for place in new}
-    found: dict[Place, list[Place]] = {}
+    found: dict[Place, Guess] = {}
     for place, form in sorted(now.items()):
-        alike = sorted(old for old, kind in before.items() if kind == form)
-        is_only_pair = len(alike) == 1 and list(now.values()).count(form) == 1
-        near = [old for old in alike if is_only_pair or _is_related(old, place)]
-        if near:
-            found[place] = sorted(near, key=lambda old: (old[0] != place[0], old[1] != place[1]))
+        alike = [old for old, kind in before.items() if kind == form]
+        alike.sort(key=lambda old: (old[0] != place[0], old[1] != place[1], old))
+        others = list(now.values()).count(form)
+        is_only_pair = len(alike) == others == 1
+        likely = [old for old in alike if is_only_pair or _is_related(old, place)]
+        olds = alike if len(alike) <= others else likely
+        if olds:
+            found[place] = Guess(olds, likely)
     return found
 
 
@@ -61,17 +87,21 @@ def _is_related(old: Place, new: Place) -> bool:
 
 
 def form_of(settings: str | None) -> str:
-    """Return in which form a store of these settings is kept.
+    """Return in which form a store of these settings is kept; windows over time are one form.
 
     >>> form_of("session_window_1800000, closed by watermark"), form_of(None)
-    ('session_window', 'values')
+    ('window', 'values')
+    >>> form_of("hopping_count_window_10_5, closed by key")
+    'count_window'
     """
     if not settings:
         return "values"
     if settings == TABLE:
         return TABLE
     found = _WINDOW.match(settings)
-    return found[1] if found else "agg"
+    if found is None:
+        return "agg"
+    return "count_window" if found[1].endswith("_count_window") else "window"
 
 
 def window_of(text: str) -> str | None:
@@ -87,8 +117,14 @@ def commands(known: Kept, plan: Plan, old: Place, new: Place) -> list[tuple[str,
         return []
     if scope == new_scope:
         return [(f"{scope}/{store}", f"{scope}/{new_store}")]
-    is_shared = scope in plan.stores() or len(known.stores[scope]) > 1
-    if new_scope in known.stores or is_shared:
+    asked = plan.stores()
+    if scope in asked or new_scope in known.stores:
+        return []
+    # The other stores of the scope go with it, so each must be wanted there, and be read.
+    others = {s for s in known.stores[scope] if s != store and _was_used(known, (scope, s))}
+    if not others <= set(asked[new_scope]) or (store != new_store and store in asked[new_scope]):
+        return []
+    if any(why_not_movable(known, plan, (scope, s), (new_scope, s)) for s in known.stores[scope]):
         return []
     moves = [(scope, new_scope)]
     if store != new_store:

@@ -45,6 +45,10 @@ def session(ms, name=None):
     return lambda sdf: sdf.session_window(ms, name=name).agg(n=Count()).final()
 
 
+def counted(size):
+    return lambda sdf: sdf.tumbling_count_window(size).count().final()
+
+
 def table(name):
     return lambda sdf: sdf.update_state(lambda batch, state: batch, name=name)
 
@@ -148,7 +152,7 @@ CHANGES = {
     "another kind of window": (
         [tumbling(5_000)],
         [session(5_000)],
-        {"in/session_window_5000": "new", "in/tumbling_window_5000_count": "orphaned"},
+        {"in/session_window_5000": "refuse", "in/tumbling_window_5000_count": "orphaned"},
         {"in/session_window_5000": "new", "in/tumbling_window_5000_count": "orphaned"},
     ),
     "values go and a window comes": (
@@ -163,11 +167,34 @@ CHANGES = {
         {"in/users": "new", "in/seen": "orphaned"},
         {"in/users": "new", "in/seen": "orphaned"},
     ),
-    "one of several names in another scope": (
+    "a window that counts records becomes one over time": (
+        [counted(5)],
+        [session(5_000)],
+        {"in/session_window_5000": "new", "in/tumbling_count_window_5_count": "orphaned"},
+        {"in/session_window_5000": "new", "in/tumbling_count_window_5_count": "orphaned"},
+    ),
+    "a scope and its two steps": (
         [by("user", fold("a"), fold("b"))],
         [by("shop", fold("c"), fold("d"))],
+        {
+            "in/shop/c": "refuse",
+            "in/shop/d": "refuse",
+            "in/user/a": "orphaned",
+            "in/user/b": "orphaned",
+        },
         {"in/shop/c": "new", "in/shop/d": "new", "in/user/a": "orphaned", "in/user/b": "orphaned"},
-        {"in/shop/c": "new", "in/shop/d": "new", "in/user/a": "orphaned", "in/user/b": "orphaned"},
+    ),
+    "two scopes with their steps": (
+        [by("u", fold("a")), by("v", fold("b"))],
+        [by("w", fold("c")), by("x", fold("d"))],
+        {"in/w/c": "refuse", "in/x/d": "refuse", "in/u/a": "orphaned", "in/v/b": "orphaned"},
+        {"in/w/c": "new", "in/x/d": "new", "in/u/a": "orphaned", "in/v/b": "orphaned"},
+    ),
+    "two steps go and one comes in another scope": (
+        [by("u", fold("a")), by("v", fold("b"))],
+        [by("w", fold("c"))],
+        {"in/w/c": "new", "in/u/a": "orphaned", "in/v/b": "orphaned"},
+        {"in/w/c": "new", "in/u/a": "orphaned", "in/v/b": "orphaned"},
     ),
     "the only pair in two scopes": (
         [by("user", fold("a"))],
@@ -231,6 +258,32 @@ def test_only_what_could_be_moved_is_proposed_for_a_rename():
     # Each names what to drop.
     dropped = "millpond state drop APP.py in/tumbling_window_5000_count."
     assert fix(by("user", apply), fold("old"), tumbling(9_000)).endswith(dropped)
+
+
+def test_no_rename_is_proposed_where_nobody_can_tell_which_store_became_which():
+    known = known_of(program(by("u", fold("a")), by("v", fold("b"))))
+
+    verdicts = compare(known, program(by("w", fold("c")), by("x", fold("d"))), "g")
+
+    for verdict in verdicts[:2]:
+        assert "in/u/a, in/v/b" in verdict.why
+        assert "state rename" not in verdict.fix
+        assert verdict.fix.endswith("millpond state drop APP.py in/u/a in/v/b.")
+    # One of the scopes has kept the name of its step, so it can be told.
+    (one, other, *_) = compare(known, program(by("w", fold("a")), by("x", fold("d"))), "g")
+    assert "state rename APP.py in/u in/w;" in one.fix
+    assert "state rename" not in other.fix
+
+
+def test_a_topic_of_several_steps_that_was_renamed_moves_as_a_whole():
+    known = known_of(program(fold("a"), fold("b"), source="in"))
+
+    of_both = compare(known, program(fold("a"), fold("b"), source="clicks"), "g")
+    steps_too = compare(known, program(fold("c"), fold("d"), source="clicks"), "g")
+
+    assert said(of_both)["clicks/a"] == said(steps_too)["clicks/c"] == "refuse"
+    assert "state rename APP.py in clicks;" in of_both[0].fix
+    assert "state rename" not in steps_too[0].fix
 
 
 def test_a_scope_and_a_store_that_were_renamed_move_one_after_the_other():
