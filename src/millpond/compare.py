@@ -247,6 +247,9 @@ def _versions(known: Known, plan: Plan, scope: str, store: str) -> tuple[int, in
 
 
 def _of_gone(known: Known, plan: Plan, scope: str, store: str, group: str) -> Verdict:
+    if scope in plan.stores():
+        for refusal in _other_keys(known, plan, scope, group):
+            return Verdict(scope, store, "refuse", *refusal, then="dropped")
     if plan.layers:
         return Verdict(scope, store, "orphaned", "nothing in the program uses it; it is kept")
     why = (

@@ -28,10 +28,11 @@ from millpond.connectors.protocols import Sink
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
-from millpond.errors import ConfigError, SimulatedCrash, StateError, shown
+from millpond.directory import Manifest
+from millpond.errors import ConfigError, SimulatedCrash, shown
 from millpond.frame import StreamingDataFrame
 from millpond.functions import callables_of, pack
-from millpond.plan.layouts import Layout, change, following
+from millpond.plan.layouts import Layout
 from millpond.plan.plan import Plan, make_plan
 from millpond.record import Record
 from millpond.resource import Scope, within
@@ -51,6 +52,7 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo, Step, Write
+from millpond.succession import succeed
 from millpond.usercode import is_users_module
 
 __all__ = [
@@ -174,7 +176,8 @@ class LocalEngine:
                 end keeps nothing.
             after: An engine with whose state and time this one goes on: the program before a
                 change. It stays as it is.
-            on_state_change: Whether aggregations that `after` has kept may be dropped.
+            on_state_change: Whether state that `after` has kept may be left behind or dropped. If
+                not, a change that `run` refuses on Spark is refused here.
             copy_functions: Whether functions run as copies, as they do in a worker. False: they run
                 as they are, so that a test can look at variables that they change.
         """
@@ -188,9 +191,14 @@ class LocalEngine:
         options = self._graph.options
         if on_processing_error is _AS_THE_APP:
             on_processing_error = options.get("on_processing_error")
-        self.layouts: dict[str, dict[str, list[Layout]]] = _layouts_of(
-            self.plan, after, on_state_change
-        )
+        self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
+        self._before = Manifest(self._groups, 1)
+        """What was said of the state until this program has done a batch."""
+        if after is not None:
+            self._before = after._said
+            self.stores.update({place: store.copy() for place, store in after.stores.items()})
+        self._known = succeed(self._before, self.plan, self.stores, on_state_change == "accept")
+        self.layouts: dict[str, dict[str, list[Layout]]] = self._known.layouts
         """For each key scope and store the layouts that its states may have."""
         self._settings = Settings(
             self._groups,
@@ -202,7 +210,6 @@ class LocalEngine:
         self._copies = copy_functions
         self._sent, self._worker_settings = self.plan, self._settings
         """What runs: copies of the plan and the settings, as a worker has them in one run."""
-        self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
         self.printed: list[Any] = []
         self.reports: list[BatchReport] = []
         self.dead_letter_topic: str = "local.dead-letters"
@@ -227,13 +234,17 @@ class LocalEngine:
             self._go_on(after)
 
     def _go_on(self, after: LocalEngine) -> None:
-        """Take over the state, the time and the places in the input of another engine."""
-        self.stores.update({place: store.copy() for place, store in after.stores.items()})
+        """Take over the time and the places in the input of another engine."""
         self._offsets.update(after._offsets)
         self._last = dict(after._last)
         known = after._keeper
         content = {"seq": known.seq, "seen": known.seen, "arrived": known.arrived}
         self._keeper.load({**content, "due": {}, "is_sure": False}, known.seq)
+
+    @property
+    def _said(self) -> Manifest:
+        """What is said of the state: a program that never did a batch has said nothing."""
+        return self._known if self.reports else self._before
 
     @property
     def values(self) -> list[Any]:
@@ -503,24 +514,6 @@ def run_local(
             return engine.run(batches)
         except SimulatedCrash:
             continue
-
-
-def _layouts_of(
-    plan: Plan, after: LocalEngine | None, on_state_change: str
-) -> dict[str, dict[str, list[Layout]]]:
-    """Return the layouts of a program that goes on with the state of another one."""
-    known = {} if after is None else {scope: dict(own) for scope, own in after.layouts.items()}
-    for scope, asked in plan.layouts().items():
-        own = known.setdefault(scope, {})
-        for store, layout in asked.items():
-            changed = change(own[store][-1] if store in own else layout, layout)
-            if changed.removed and on_state_change != "accept":
-                why, _ = changed.refusal(f"{scope}/{store}", "local")
-                raise StateError(
-                    f'{why}\nFix: put it back, or LocalEngine(on_state_change="accept").'
-                )
-            own[store] = following(own.get(store, []), layout)
-    return known
 
 
 def test_record(

@@ -72,6 +72,7 @@ ALLOWED = {
     "claims": {"plan"},
     "rename_guess": {"plan", "steps"},
     "compare": {"plan", "rename_guess", "errors"},
+    "succession": {"claims", "compare", "directory", "errors", "plan", "state"},
 }
 
 

@@ -43,9 +43,6 @@ def fit(opened: Opened, plan: Plan, accept: bool) -> None:
 
     lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
     if lost:
-        others = [scope for scope in plan.stores() if _has_other_keys(known.keys, plan, scope)]
-        # Of a scope whose keys are written in another way nothing can be found again.
-        lost |= {(scope, store) for scope in others for store in known.stores.get(scope, [])}
         drop_places(opened, lost, "accept", settle)
         names = ", ".join(sorted("/".join(place) for place in lost))
         logger.info("%s: what was kept is dropped, as was accepted", names)
@@ -63,8 +60,3 @@ def adopted(known: Manifest, plan: Plan) -> dict[str, list[str]]:
         scope: [store for store in stores if store in known.stores.get(scope, [])]
         for scope, stores in plan.stores().items()
     }
-
-
-def _has_other_keys(known: dict[str, str], plan: Plan, scope: str) -> bool:
-    now = plan.keys()[scope]
-    return (known.get(scope, now) == "typed") is not (now == "typed")
