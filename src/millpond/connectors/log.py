@@ -12,6 +12,7 @@ batch of every writer, in the file itself: a batch that is written again is a no
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from bisect import bisect_right
@@ -302,11 +303,10 @@ class Log:
             file = self.path / topic / "topic.json"
             if not file.exists():
                 known = ", ".join(self.topics()) or "none"
-                msg = (
-                    f"topic {topic!r} does not exist in {self.path} (there: {known}).\n"
-                    f'Fix: create it with app.topic("{topic}"), or check topics_dir.'
-                )
-                raise TopicError(msg)
+                msg = f"topic {topic!r} does not exist in {self.path} (there: {known})."
+                words = shlex.join([topic, "--topics-dir", str(self.path)])
+                fix = f"write to it first; or check topics_dir; or millpond topics create {words}"
+                raise TopicError(f"{msg}\nFix: {fix}")
             self._counts[topic] = int(_read_topic(file)["partitions"])
         return self._counts[topic]
 

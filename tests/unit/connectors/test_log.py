@@ -1,10 +1,14 @@
+import shlex
 import subprocess
 import sys
 import threading
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from millpond import Application
+from millpond.cli import command
 from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
 from millpond.errors import DamagedTopicError, TopicError
 
@@ -253,6 +257,17 @@ def test_a_topic_keeps_the_partitions_it_was_made_with(log):
 def test_a_topic_that_does_not_exist_names_those_that_do(log):
     with pytest.raises(TopicError, match=r"'views' does not exist(.|\n)*clicks(.|\n)*Fix:"):
         log.end("views", 0)
+
+
+def test_a_topic_that_does_not_exist_is_there_once_its_message_was_followed(tmp_path):
+    app = Application(topics_dir=tmp_path / "my topics", loglevel=None)
+    with app.get_consumer() as consumer:
+        with pytest.raises(TopicError) as found:
+            next(consumer.read(app.topic("views")), None)
+        words = shlex.split(str(found.value).rpartition("or millpond ")[2])
+        assert CliRunner().invoke(command, words).exit_code == 0
+
+        assert list(consumer.read(app.topic("views"))) == []
 
 
 def test_a_topic_of_a_later_format_is_refused(log, tmp_path):
