@@ -41,6 +41,29 @@ class ProtocolSink(Table, mp.Sink):
     pass
 
 
+def add(value, state):
+    state.set("n", state.get("n", 0) + 1)
+    return value
+
+
+def fold(key, value, state):
+    return value, (state or 0) + 1
+
+
+def with_default(frame):
+    return frame.apply(add, stateful=True)
+
+
+def with_renamed(frame):
+    return frame.stateful_map("renamed", fold)
+
+
+def with_group(frame):
+    total = with_default(frame)
+    total.group_by(lambda value: value % 2, name="parity").apply(add, stateful=True)
+    return total
+
+
 class World:
     """One application with a sink of each kind, and what its sinks hold."""
 
@@ -52,9 +75,9 @@ class World:
         self.written = 0
         self.app = self.make("test")
 
-    def make(self, group, order=KINDS):
+    def make(self, group, order=KINDS, program=with_default):
         app = self.make_app(group)
-        total = app.dataframe(app.topic("in", key_deserializer="str")).apply(add, stateful=True)
+        total = program(app.dataframe(app.topic("in", key_deserializer="str")))
         inner = Table(self.path, "function")
         sinks = {
             "object": Table(self.path, "object"),
@@ -93,11 +116,6 @@ class World:
     def expect(self, twice=(), thrice=()):
         wanted = Counter(range(self.written)) + Counter(twice) + Counter(thrice)
         assert self.held() == dict.fromkeys(KINDS, wanted)
-
-
-def add(value, state):
-    state.set("n", state.get("n", 0) + 1)
-    return value
 
 
 @pytest.fixture
@@ -202,6 +220,37 @@ def test_replay_after_a_failure_delivers_once_whatever_the_order_of_sinks(world)
         world.run()
     world.fails = False
     world.run(world.make("test", order=tuple(reversed(KINDS))))
+    world.write()
+    world.run()
+
+    world.expect()
+
+
+CHANGES = {
+    "set": (lambda state: state.set("k", {"n": 1}), with_default),
+    "drop": (lambda state: state.drop("in/default"), with_default),
+    "rename": (lambda state: state.rename("in/default", "in/renamed"), with_renamed),
+    "rescale": (lambda state: state.rescale(1), with_default),
+    "another group_by": (lambda state: None, with_group),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_delivery_that_failed_is_replayed_once_after_a_change(world, change):
+    command, program = CHANGES[change]
+    world.write()
+    world.fails = True
+    with pytest.raises(OSError, match="away"):
+        world.run()
+    with admin.open(world.app) as state:
+        generation = state.info().generation
+        command(state)
+    world.fails = False
+    world.app = world.make("test", program=program)
+    world.run()
+    world.expect()
+    with admin.open(world.app) as state:
+        assert state.info().generation == generation + 1
     world.write()
     world.run()
 

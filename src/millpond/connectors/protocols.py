@@ -147,7 +147,7 @@ class SinkBatch:
     delivery_id: str
     """Identifies these records at this sink, across restarts, restores and rewinds.
 
-    The same id means the same records. Other records, or another sink, never have it."""
+    The same id means the same part of the input. Other parts, and other sinks, never have it."""
     records: Sequence[Record]
 
     def __iter__(self) -> Iterator[Record]:
