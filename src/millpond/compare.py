@@ -40,6 +40,7 @@ class Known(Protocol):
     layouts: dict[str, dict[str, list[Layout]]]
     keys: dict[str, str]
     versions: dict[str, dict[str, int]]
+    earlier: list[dict[str, Any]]
 
     def claims(self) -> dict[str, Any]:
         """Return all that is said of the state."""
@@ -233,14 +234,25 @@ def _older_program(
             f"the state {scope}/{store} of group {group!r} is of version {was}; this program knows "
             f"versions up to {version}."
         )
-        fix = "run the newer program, or rewind to before it ran: "
-        yield why, fix + "millpond state rewind APP.py --to BATCH."
+        fix = "run the newer program"
+        batches = [
+            era["until"]
+            for era in known.earlier
+            if store in era["stores"].get(scope, [])
+            and _version_in(era.get("versions", {}), scope, store) <= version
+        ]
+        if batches:
+            fix += f", or rewind to before it ran: millpond state rewind APP.py --to {batches[-1]}"
+        yield why, f"{fix}."
 
 
 def _versions(known: Known, plan: Plan, scope: str, store: str) -> tuple[int, int]:
     """Return the version of a store, and the one that the program wants."""
-    was = known.versions.get(scope, {}).get(store, 1)
-    return was, plan.versions().get(scope, {}).get(store, 1)
+    return _version_in(known.versions, scope, store), _version_in(plan.versions(), scope, store)
+
+
+def _version_in(versions: dict[str, dict[str, int]], scope: str, store: str) -> int:
+    return versions.get(scope, {}).get(store, 1)
 
 
 # --- stores that are on one side only -------------------------------------------------------

@@ -14,6 +14,7 @@ import millpond as mp
 from millpond import admin
 from millpond.cli import command
 from millpond.errors import StateError
+from millpond.state.codec import Codec
 
 __all__ = ["COUNT", "Programs", "outputs", "ways_out"]
 
@@ -24,7 +25,7 @@ app = mp.Application(
     consumer_group="g", state_dir={folder!r} + "/state", topics_dir={folder!r} + "/topics",
     auto_offset_reset="earliest", loglevel=None, **{options!r},
 )
-topic = app.topic("clicks", key_deserializer={keys!r}, max_future=None)
+topic = app.topic("clicks", key_deserializer={keys}, max_future=None)
 
 
 def count(value, state):
@@ -49,8 +50,11 @@ class Programs:
     def __init__(self, folder):
         self.folder = folder
         self.sent = 0
+        self.key = "ann"
 
-    def write(self, body, *, keys="str", **options):
+    def write(self, body, *, typed_keys=False, **options):
+        keys = "app.codec.decode" if typed_keys else "'str'"
+        self.key = Codec().encode("ann") if typed_keys else "ann"
         text = PROGRAM.format(folder=str(self.folder), body=body, keys=keys, options=options)
         (self.folder / "APP.py").write_text(text)
 
@@ -60,7 +64,7 @@ class Programs:
             for number in range(self.sent, self.sent + count):
                 producer.produce(
                     "clicks",
-                    key="ann",
+                    key=self.key,
                     value=json.dumps({"n": number, "user": "u"}),
                     timestamp=1_000_000 + 1_000 * number,
                 )
@@ -70,7 +74,7 @@ class Programs:
         """The result of a command as a message prints it."""
         path = str(self.folder / "APP.py")
         given = [path if word == "APP.py" else word for word in shlex.split(words)]
-        asks = given[:2] in (["state", "drop"], ["state", "rename"])
+        asks = given[0] == "state" and given[1] in ("drop", "rename", "rewind", "restore")
         return CliRunner().invoke(command, given + ["--yes"] * asks)
 
     def run(self):
@@ -111,7 +115,7 @@ class Programs:
     def copy(self, folder):
         shutil.copytree(self.folder, folder)
         other = Programs(folder)
-        other.sent = self.sent
+        other.sent, other.key = self.sent, self.key
         return other
 
 

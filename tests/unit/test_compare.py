@@ -315,6 +315,20 @@ def test_an_older_program_is_refused_whatever_was_accepted():
         check(known, program(apply, fold("total")), "g", accept=True)
 
 
+def test_an_older_program_is_given_the_batch_to_which_the_state_must_go_back():
+    known = known_of(program(apply))
+    lifted = {**known.claims(), "versions": {"in": {"default": 2}}}
+    known.say(lifted, 41)
+    known.say({**lifted, "versions": {"in": {"default": 3}}}, 50)
+
+    (verdict,) = compare(known, program(apply), "g")
+
+    assert verdict.fix.endswith("it ran: millpond state rewind APP.py --to 41.")
+    known.earlier = []  # as after a change of the checkpoint's shape
+    (verdict,) = compare(known, program(apply), "g")
+    assert "rewind" not in verdict.fix
+
+
 def test_a_fingerprint_is_that_of_one_change_of_one_state():
     known = known_of(program(fold("one")))
     two, three = program(fold("two")), program(fold("three"))

@@ -262,7 +262,7 @@ def _of_another_shape(manifest: Manifest) -> str:
     return (
         f" Batches before {found[-1]['at']} are of another shape of the checkpoint (the program "
         "has other key changes since). Only a backup of that time goes back to them: millpond "
-        "state restore."
+        "state restore APP.py PATH."
     )
 
 
