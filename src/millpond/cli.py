@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from millpond import __version__
 from millpond.app import Application
@@ -140,7 +140,8 @@ def check(
     """Compare an application with the state it will meet; what is refused here cannot run."""
     program = load_application(app)
     verdicts = program.check(accept)
-    table = Table("store", "", "why")
+    name = Column("store", no_wrap=True, overflow="fold")  # somebody may want to copy it
+    table = Table(name, "", Column("why", overflow="fold"))
     for verdict in verdicts:
         if as_json:
             can_accept = {"can_accept": verdict.can_accept}
@@ -150,7 +151,8 @@ def check(
         _out.print(table if verdicts else "The application keeps no state.")
     refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
     if refused:
-        typer.echo(f"Fix: {refused[0].fix}", err=True)
+        first = min(refused, key=lambda verdict: verdict.can_accept)  # as `run` has it
+        typer.echo(f"Fix: {first.fix}", err=True)
         raise typer.Exit(1)
 
 

@@ -30,7 +30,9 @@ def test_a_window_of_another_length_starts_empty_once_that_was_accepted(programs
 
     programs.write(COUNT + session(20))
     assert f"state under {old}" in programs.refusal()
-    assert programs.does("check APP.py").exit_code == 1
+    shown = programs.does("check APP.py")
+    assert shown.exit_code == 1
+    assert all(f" {store} " in shown.stdout for store in (old, new)), shown.stdout
     moved = programs.does(f"state rename APP.py {old} {new}")
     assert re.search(
         r"session_window_1800000, (.|\n)*millpond check --accept", str(moved.exception)
