@@ -188,6 +188,8 @@ class Failure:
     traceback: str
     exception: bytes | None = field(default=None, repr=False)
     """The pickled exception, where it could be pickled."""
+    row: str = ""
+    """Which row of which file the record is, where it is one."""
 
 
 class StepError(MillpondError):
@@ -210,6 +212,7 @@ class StepError(MillpondError):
         else:
             what = "record"
             place = f"on topic {f.topic!r}, partition {f.partition}, offset {f.offset}, key {f.key}"
+            place = f"on {f.row}, key {f.key}" if f.row else place
         # An error of ours has said how to mend it already.
         fix = "Then" if "\nFix: " in f.error else "Fix: mend the function and"
         told = (

@@ -12,7 +12,7 @@ import pytest
 import millpond as mp
 import millpond.testing
 from millpond.connectors.log import Log
-from millpond.errors import TopicError
+from millpond.errors import StepError, TopicError
 from millpond.testing import run_local
 
 pytestmark = pytest.mark.spark
@@ -53,7 +53,7 @@ def test_a_folder_of_files_is_read_once_and_new_files_are_picked_up(make_app, tm
 def test_a_file_that_was_deleted_because_it_cannot_be_read_is_left_out(make_app, tmp_path):
     folder = tmp_path / "in"
     write_files(folder, "csv", "1", ROWS)
-    (folder / "2.csv").write_text("user,n\nann\n")
+    (folder / "2.csv").write_text("")
     write_files(folder, "csv", "3", ROWS[:1])
 
     def run(**options):
@@ -69,6 +69,50 @@ def test_a_file_that_was_deleted_because_it_cannot_be_read_is_left_out(make_app,
         run()
 
     assert run(on_missing="skip") == [("ann", 1), ("bob", 2), ("ann", 4), ("ann", 5)]
+
+
+def test_a_bad_row_of_a_file_is_a_dead_letter_and_the_others_are_records(make_app, tmp_path):
+    lines = ['{"user": "ann", "n": 1, "t": 10}', '{"user": "ann", "n": 2, "t": 1e30}', "{half"]
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "a.json").write_text("\n".join([*lines, "", lines[0]]))
+    write_files(tmp_path / "csv", "csv", "a", ROWS)
+    with (tmp_path / "csv" / "a.csv").open("a") as file:
+        file.write("bob\nann,4\n")
+
+    def run(on_error):
+        app = make_app(on_error=on_error)
+        keyed = mp.FileSource(tmp_path / "json", key="user", timestamp="t", name="keyed")
+        plain = mp.FileSource(tmp_path / "json", name="plain")
+        rows = mp.FileSource(tmp_path / "csv", "csv", key="user", name="rows")
+        app.dataframe(source=keyed).apply(total, stateful=True)
+        app.dataframe(source=plain).group_by("user").apply(total, stateful=True)
+        app.dataframe(source=rows).apply(total, stateful=True)
+        return app.run(drain=True), app
+
+    with pytest.raises(StepError) as stopped:
+        run("stop")
+    found, app = run("dead-letter")
+
+    assert f"{tmp_path}/json/a.json, line 2: timestamp='t' is 1e+30" in str(stopped.value)
+    assert f"failed on line 2 of {tmp_path}/json/a.json, key None: RowError" in str(stopped.value)
+    assert sorted(found) == sorted(
+        [("ann", 1), ("ann", 2)]  # with a key and a time
+        + [("ann", 1), ("ann", 3), ("ann", 4)]
+        + [("ann", 1), ("bob", 2), ("ann", 4), ("ann", 8)]
+    )
+    with app.get_consumer() as consumer:
+        letters = [
+            (r.value, dict(r.headers))
+            for r in consumer.read(f"{app.config.consumer_group}.dead-letters")
+        ]
+    assert sorted((headers["millpond.topic"], value) for value, headers in letters) == [
+        (b"keyed", lines[1].encode()),
+        (b"keyed", b"{half"),
+        (b"plain", b"{half"),
+        (b"rows", b"bob"),
+    ]
+    said = {h["millpond.topic"].decode(): h["millpond.error"].decode() for _, h in letters}
+    assert f"{tmp_path}/csv/a.csv, row 5: it has 1 value(s)" in said["rows"]
 
 
 def test_rate_source_gives_numbers_at_a_rate_and_ends_at_count(make_app):

@@ -92,9 +92,16 @@ def open_regular(file: Path) -> BinaryIO:
 
     Raises:
         FileNotFoundError: there is none.
-        TopicError: it is no regular file.
+        TopicError: it is no regular file, or cannot be opened.
     """
-    opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        msg = f"file {file} cannot be opened: {error.strerror}."
+        fix = 'make it readable, or remove it and go on without it: FileSource(on_missing="skip")'
+        raise TopicError(f"{msg}\nFix: {fix}.") from error
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         msg = f"{file} was listed as a file, and is {kind_of(file)} now."

@@ -12,22 +12,22 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.file_list import FileList, kind_of, open_regular
+from millpond.connectors.file_rows import Columns, RowDeserializer, name_row, read_segments
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.rate import RateReader, RateSource
+from millpond.connectors.registry import shorter
 from millpond.connectors.serde import Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name, no_offsets
-from millpond.duration import as_int64
-from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
+from millpond.errors import ConfigError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
 __all__ = ["CRASH", "END", "FileSource", "ListSource", "RateReader", "RateSource", "SparkSource"]
@@ -260,7 +260,7 @@ class FileSource:
 
     @property
     def value_deserializer(self) -> Deserializer:
-        return JSONDeserializer() if self.is_raw else inflight.decode
+        return JSONDeserializer() if self.is_raw else RowDeserializer(is_json=self.format == "json")
 
     @property
     def key_deserializer(self) -> Deserializer:
@@ -268,8 +268,12 @@ class FileSource:
 
     @property
     def is_raw(self) -> bool:
-        """Lines of JSON stay bytes until a function needs them, unless a column is wanted."""
-        return self.format == "json" and self.key is None and self.timestamp is None
+        """Whether lines are not looked at where they are read, because no column is wanted."""
+        return self.columns.is_raw
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.format, self.key, self.timestamp)
 
     def reader(self, spool: str) -> FileReader:
         path = Path(self.path).absolute()
@@ -333,88 +337,27 @@ class FileReader:
             self._list().check(file)
             modified = int(os.fstat(opened.fileno()).st_mtime * 1000)
             try:
-                if self.source.is_raw:
-                    yield self._lines(opened, modified)
-                else:
-                    yield self._rows(opened, modified)
-            except _UNREADABLE as error:
+                segments = read_segments(opened, str(file), self.source.columns, modified)
+            except Exception as error:
                 msg = (
-                    f"file {file} cannot be read as {self.source.format}: {error}.\n"
-                    "Fix: correct the file, or format=, key= or timestamp=; or remove it and go on "
-                    'without it: FileSource(on_missing="skip").'
+                    f"file {file} cannot be read as {self.source.format}: {shorter(error)}.\n"
+                    "Fix: correct the file, or format=; or remove it and go on without it: "
+                    'FileSource(on_missing="skip").'
                 )
                 raise TopicError(msg) from error
+        yield from segments
 
-    def _lines(self, file: BinaryIO, modified: int) -> pa.RecordBatch:
-        lines = [line for line in file.read().splitlines() if line.strip()]
-        return _segment([None] * len(lines), lines, [modified] * len(lines), len(lines))
-
-    def _rows(self, file: BinaryIO, modified: int) -> pa.RecordBatch:
-        rows = _read_rows(file, self.source.format)
-        codec, key, timestamp = Codec(), self.source.key, self.source.timestamp
-        for row in rows:
-            for option, name in (("key", key), ("timestamp", timestamp)):
-                if name is not None and name not in row:
-                    msg = f"{option}={name!r}, but a row has only {', '.join(row) or 'nothing'}"
-                    raise ValueError(msg)
-        keys = [None if key is None or row[key] is None else codec.encode(row[key]) for row in rows]
-        times = [modified if timestamp is None else _to_ms(row[timestamp]) for row in rows]
-        return _segment(keys, [inflight.encode(row) for row in rows], times, len(rows))
+    def place_of(self, number: int, offset: int) -> str:
+        """Return which row of which file a record was."""
+        file = Path(self._files()[number])
+        with open_regular(file) as opened:
+            return f"{name_row(opened, self.source.format, offset)} of {file}"
 
     def _list(self) -> FileList:
         return FileList(Path(self.path), _FORMATS[self.source.format], Path(self.listing))
 
     def _files(self) -> list[str]:
         return self._list().known()
-
-
-# What a file of another form, or with other columns, brings about.
-_UNREADABLE = (
-    pa.ArrowInvalid,
-    ValueError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    SerializationError,
-)
-
-
-def _segment(keys: list[Any], values: list[Any], times: list[int], rows: int) -> pa.RecordBatch:
-    columns = [
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.array(times, pa.int64()),
-        pa.nulls(rows, pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
-
-
-def _read_rows(file: BinaryIO, format: str) -> list[dict[str, Any]]:
-    if format == "parquet":
-        import pyarrow.parquet as pq
-
-        return pq.read_table(file).to_pylist()  # type: ignore[no-any-return]
-    if format == "csv":
-        import pyarrow.csv as csv
-
-        return csv.read_csv(file).to_pylist()  # type: ignore[no-any-return]
-    return [JSONDeserializer()(line) for line in file.read().splitlines() if line.strip()]
-
-
-def _to_ms(moment: Any) -> int:
-    """Return milliseconds; a time without a zone is UTC, as a date is, on every machine."""
-    if isinstance(moment, str) and not moment.strip("-").isdecimal():
-        moment = datetime.fromisoformat(moment)
-    if isinstance(moment, datetime):
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        since: timedelta = moment - _EPOCH
-        return since // timedelta(milliseconds=1)
-    if isinstance(moment, date):
-        return _to_ms(datetime(moment.year, moment.month, moment.day, tzinfo=UTC))
-    return as_int64(int(moment))
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 # --- Spark's own ----------------------------------------------------------------------------

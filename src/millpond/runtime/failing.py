@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.callsite import PACKAGE
+from millpond.connectors.file_rows import RowError
 from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.errors import (
     EngineError,
@@ -348,6 +349,8 @@ def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any]
     """Return a field for people; bytes that cannot be read stay as they are."""
     try:
         return write(decode(data))
+    except RowError as error:
+        return error.row
     except Exception:
         return data
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.file_rows import RowError
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.serde import key_form, serializer
 from millpond.connectors.sources import FileReader, FileSource
 from millpond.connectors.topic import Topic
+from millpond.errors import TopicError
 from millpond.runtime.fields import plain_key
 
 __all__ = ["HistoryReader"]
@@ -49,7 +51,10 @@ class HistoryReader:
             keys = _again(segment.column("key"), source.key_deserializer, write_key)
             values = segment.column("value")
             if not source.is_raw:
-                values = _again(values, source.value_deserializer, write_value)
+                try:
+                    values = _again(values, source.value_deserializer, write_value)
+                except RowError as error:  # the topic's deserializer does not know such records
+                    raise TopicError(str(error)) from error
             columns = [keys, values, segment.column("timestamp"), segment.column("headers")]
             yield pa.RecordBatch.from_arrays(columns, schema=segment.schema)
 

@@ -6,7 +6,7 @@ records go on without a look at any of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,14 +55,18 @@ def read_range(
     """Yield the records of a range as they enter the plan, some at a time."""
     if hasattr(reader, "read_file"):
         for file in range(start, end):
-            for segment in reader.read_file(file):
-                yield entered(segment, number, file, 0)
-        return
-    position = start
-    for segment in reader.read(partition, start, end):
+            yield from _parts(reader.read_file(file), number, file, 0)
+    else:
+        yield from _parts(reader.read(partition, start, end), number, int(partition), start)
+
+
+def _parts(
+    segments: Iterable[pa.RecordBatch], source: int, partition: int, position: int
+) -> Iterator[pa.RecordBatch]:
+    for segment in segments:
         for low in range(0, segment.num_rows, _SLICE):
             part = segment.slice(low, _SLICE)
-            yield entered(part, number, int(partition), position)
+            yield entered(part, source, partition, position)
             position += part.num_rows
 
 

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -34,7 +34,7 @@ from millpond.connectors.sources import (
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.durable import Disk
-from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
+from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError, StepError
 from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
@@ -401,7 +401,7 @@ class SparkRun:
         began = time.monotonic()
         self._hold.check()
         self._batch = self._planned(batch_id)
-        gathered = gather(rows, batch_id)
+        gathered = self._gathered(rows, batch_id)
         self._crash_where_marked(gathered.report.read)
         number = self._number(batch_id)
         self._note_plan(number)
@@ -422,6 +422,20 @@ class SparkRun:
         if self._backfill is not None:
             self._backfill.read += gathered.report.read
         self._meter.batch(gathered.report)
+
+    def _gathered(self, rows: Iterable[Row], batch_id: int) -> Gathered:
+        """Return what a batch gave; a step that failed on a row of a file names the row."""
+        try:
+            return gather(rows, batch_id)
+        except StepError as error:
+            failure, cause = error.failure, error.__cause__
+            reader = self._readers.get(failure.topic)
+            if failure.partition < 0 or not isinstance(reader, FileReader):
+                raise
+            with suppress(MillpondError, OSError):  # the file may be gone by now
+                row = reader.place_of(failure.partition, failure.offset)
+                error = StepError(replace(failure, row=row))
+            raise error from cause
 
     def _deliver(self, gathered: Gathered, number: int) -> None:
         """Deliver a batch; of a backfill that makes state only, what must not be lost."""
