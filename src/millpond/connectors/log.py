@@ -6,7 +6,8 @@
 Takes tables of (key, value, timestamp, headers), gives them back by offset. Offsets are dense.
 Appending holds the partition's lock. Small segments are merged into larger ones meanwhile (see
 `merging`), so a reader that finds a file gone lists the folder again. A segment remembers the last
-batch of every writer, in the file itself: a batch that is written again is a no-op.
+batch of every writer, in the file itself: a batch that is written again is a no-op. Nothing is ever
+trimmed: offsets that are in no file were lost, and are not given to other records.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ import pyarrow as pa
 from millpond.connectors.merging import Merger
 from millpond.connectors.segments import (
     SEGMENT,
+    Listing,
     Segment,
     check,
-    find_segments,
+    listed,
     locked,
+    move_mark,
     opened,
+    segments_gone,
     sync,
     sync_folder,
     write_segment,
     writers_of,
+    writing,
 )
 from millpond.errors import DamagedTopicError, TopicError, shown
 
@@ -66,6 +71,9 @@ class Partition:
         self._seen = -1
         """When the folder was last changed, as of the list; -1: it must be listed again."""
         self._end = 0
+        self._tail = 0
+        """Where the records end that are there; before the end if the last ones were lost."""
+        self._mark = 0
         self._writers: tuple[Segment | None, dict[str, Any]] = (None, {})
         self._mutex = threading.Lock()  # the run's callback thread, producers and consumers share
         self._merger = Merger(path)
@@ -75,20 +83,16 @@ class Partition:
         self.segments()
         return self._end
 
-    def start(self) -> int:
-        """Return the offset of the oldest record that is kept."""
-        segments = self.segments()
-        return segments[0].first if segments else 0
-
     def segments(self, *, again: bool = False) -> list[Segment]:
         """Return the segments that are there now."""
         with self._mutex:
             changed = self._changed()
             if again or changed != self._seen or self._seen < 0:
-                self._segments = self._listed()
-                if self._segments:
-                    # Never back: a list that is made while files are merged may lack some.
-                    self._end = max(self._end, self._end_of(self._segments[-1]))
+                found = self._listed()
+                self._segments, self._mark = found.segments, found.mark
+                self._tail = self._end_of(found.segments[-1]) if found.segments else 0
+                # Never back: a list that is made while files are merged may lack some.
+                self._end = max(self._end, self._tail, self._mark)
                 is_settled = time.time_ns() - changed > _TICK * 1e9
                 self._seen = changed if is_settled else -1
             return self._segments
@@ -99,16 +103,16 @@ class Partition:
         except FileNotFoundError:
             return -1
 
-    def _listed(self) -> list[Segment]:
+    def _listed(self) -> Listing:
         """List the folder; once more where it looks as if files were merged in that moment."""
         with suppress(FileNotFoundError):
-            found = find_segments(self.path)
+            found = listed(self.path)
             while not _is_dense(found):
-                before, found = found, find_segments(self.path)
+                before, found = found, listed(self.path)
                 if found == before:  # files were deleted
                     break
             return found
-        return []
+        return Listing([], [], 0)
 
     def _end_of(self, segment: Segment) -> int:
         if segment.end is not None:
@@ -121,7 +125,7 @@ class Partition:
         """Yield the records from `start` up to, not including, `end`."""
         if start >= end:
             return
-        if end > self.end() or start < self.start():
+        if end > self.end():
             raise self._missing(start, end)
         position, looks = start, 0
         while position < end:
@@ -134,7 +138,7 @@ class Partition:
                         yield part
             looks = 0 if position > before else looks + 1
             if looks == _LOOKS:
-                raise self._missing(start, end)
+                raise segments_gone(self.path, position, self._next(position))
             if looks:
                 self.segments(again=True)
 
@@ -154,10 +158,15 @@ class Partition:
         place = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
         return self._segments[place] if place >= 0 else None
 
+    def _next(self, offset: int) -> int:
+        """Return the first offset after one that is there, by the list there is; or the end."""
+        later = (segment.first for segment in self._segments if segment.first > offset)
+        return next(later, self._end)
+
     def _missing(self, start: int, end: int) -> TopicError:
         return TopicError(
             f"records {start} to {end} of {self.path} are not there (it has "
-            f"{self.start()} to {self.end()}).\nFix: was the topic deleted or made anew? Then "
+            f"0 to {self.end()}).\nFix: was the topic deleted or made anew? Then "
             "start over with app.clear_state(reset_offsets=True)."
         )
 
@@ -176,8 +185,12 @@ class Partition:
 
         `reads` tells a batch from another one of its number: a digest of what it reads.
         """
-        with locked(self.path / "lock"):
-            end = self.end()
+        topic, number = self.path.parent.name, self.path.name
+        with (
+            writing(f"topic {topic!r}, partition {number},", self.path),
+            locked(self.path / "lock"),
+        ):
+            end = self._end_to_write()
             last = self._segments[-1] if self._segments else None
             writers = dict(self._writers_of(last))
             if writer:
@@ -189,8 +202,22 @@ class Partition:
                 return True
             written = write_segment(self.path, end, table, writers, ".writing")
             self._writers = written, writers
+            move_mark(self.path, self._mark, end + table.num_rows)
         self._merger.appended()
         return True
+
+    def _end_to_write(self) -> int:
+        """Return where the next record goes; to be called with the lock.
+
+        Not where the last records are lost: others would get their offsets, or, as the last batch
+        of each writer is lost with them, the same ones would be written twice.
+        """
+        end = self.end()
+        if self._tail < end:
+            self.segments(again=True)
+        if self._tail < end:
+            raise segments_gone(self.path, self._tail, end)
+        return end
 
     def _writers_of(self, last: Segment | None) -> dict[str, Any]:
         if self._writers[0] != last:
@@ -222,25 +249,35 @@ class Partition:
 
     def verify(self) -> tuple[list[DamagedTopicError], int]:
         """Read every segment; return what is damaged, and how many have no checksum."""
-        damaged, unsummed = [], 0
-        position: int | None = None
+        damaged: list[DamagedTopicError] = []
+        unsummed = 0
+        position: int | None = 0
         for segment in self.segments(again=True):
-            if position not in (None, segment.first):
-                msg = f"segments of {self.path} are gone: offsets {position} to {segment.first - 1}"
-                damaged.append(DamagedTopicError(f"{msg}.\nFix: restore the files from a copy."))
+            if position is not None and position < segment.first:
+                damaged.append(segments_gone(self.path, position, segment.first))
             position = segment.end
             try:
                 unsummed += not check(segment)
+                position = self._end_of(segment)
             except DamagedTopicError as error:
                 damaged.append(error)
+        if position is not None and position < self._end:
+            damaged.append(segments_gone(self.path, position, self._end))
+        if not self.path.is_dir():
+            msg = (
+                f"the folder {self.path} is gone, with the records of a partition.\nFix: restore it"
+            )
+            damaged.append(DamagedTopicError(f"{msg} from a copy."))
         return damaged, unsummed
 
 
-def _is_dense(segments: list[Segment]) -> bool:
+def _is_dense(found: Listing) -> bool:
     """Tell whether nothing seems to be missing."""
-    ends = [0, *(segment.end for segment in segments)]
-    return all(
-        end is None or end == segment.first for end, segment in zip(ends, segments, strict=False)
+    ends = [0, *(segment.end for segment in found.segments)]
+    firsts = [segment.first for segment in found.segments]
+    is_whole = ends[-1] is None or ends[-1] >= found.mark
+    return is_whole and all(
+        end is None or end == first for end, first in zip(ends, firsts, strict=False)
     )
 
 
@@ -279,6 +316,13 @@ class Log:
             is_input: Whether it is created only because it is read. Somebody who creates it for
                 another reason confirms its name.
         """
+        file = self.path / topic / "topic.json"
+        if file.exists() and (is_input or _INPUT not in _read_topic(file)):
+            return  # who only reads may have no right to write
+        with writing(f"topic {topic!r}", self.path):
+            self._create(topic, partitions, is_input=is_input)
+
+    def _create(self, topic: str, partitions: int, *, is_input: bool) -> None:
         folder, file = self.path / topic, self.path / topic / "topic.json"
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
@@ -311,8 +355,9 @@ class Log:
         return self._counts[topic]
 
     def start(self, topic: str, partition: int) -> int:
-        """Return the offset of the oldest record of a partition."""
-        return self._partition(topic, partition).start()
+        """Return the offset of the first record of a partition, which is never trimmed."""
+        self._partition(topic, partition)
+        return 0
 
     def end(self, topic: str, partition: int) -> int:
         """Return the offset of the next record of a partition."""

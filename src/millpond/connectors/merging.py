@@ -22,9 +22,9 @@ from millpond.connectors.segments import (
     Segment,
     check,
     find_segments,
+    listed,
     locked,
     opened,
-    split,
     sync_folder,
     write_segment,
     writers_of,
@@ -110,16 +110,16 @@ class Merger:
         """Remove what was merged, and what a merge left that did not come to its end."""
         for left in self._path.glob(f"*{_ASIDE}"):
             left.unlink()
-        kept, covered = split(self._path)
-        if not covered:
+        found = listed(self._path)
+        if not found.covered:
             return
-        for segment in kept:
-            if any(segment.first <= c.first < (segment.end or 0) for c in covered):
+        for segment in found.segments:
+            if any(segment.first <= c.first < (segment.end or 0) for c in found.covered):
                 check(segment)
         if not is_synced:  # the names of merged segments are on the disk before others go
             sync_folder(self._path)
         with locked(self._path / "lock"):  # a list made by an append has all of them or none
-            for segment in covered:
+            for segment in found.covered:
                 segment.path.unlink()
 
 

@@ -1,6 +1,7 @@
 """A segment of the embedded log: one Arrow file that never changes.
 
     <first offset>-<end offset>.arrow        <first offset>.arrow before format 2
+    <end offset>.end                         an empty file: up to where there were records
 
 Takes a table and writes it aside, syncs it and renames it, so a reader never sees half of one. Its
 metadata has a checksum of the whole file and the last batch of every writer. What is read is
@@ -16,7 +17,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -28,16 +29,20 @@ from millpond.errors import DamagedTopicError, TopicError
 
 __all__ = [
     "SEGMENT",
+    "Listing",
     "Segment",
     "check",
     "find_segments",
+    "listed",
     "locked",
+    "move_mark",
     "opened",
-    "split",
+    "segments_gone",
     "sync",
     "sync_folder",
     "writers_of",
     "write_segment",
+    "writing",
 ]
 
 SEGMENT = pa.schema(
@@ -71,6 +76,7 @@ _BLOCK = 1 << 20
 _REMEMBERED = 10_000
 
 _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.arrow")
+_MARK_NAME = re.compile(r"(\d{20})\.end")
 
 _checked: dict[str, tuple[int, int, int]] = {}
 
@@ -90,13 +96,25 @@ class Segment:
         return self.folder / self.name
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the names in the folder of a partition say."""
+
+    segments: list[Segment]
+    """In the order of their offsets, each offset once."""
+    covered: list[Segment]
+    """Those whose records are in a merged segment as well."""
+    mark: int
+    """Up to where there were records at least, whatever became of their files."""
+
+
 def find_segments(folder: Path) -> list[Segment]:
     """Return the segments of a partition in the order of their offsets, each offset once."""
-    return split(folder)[0]
+    return listed(folder).segments
 
 
-def split(folder: Path) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments of a partition, and those whose records are in a merged one as well."""
+def listed(folder: Path) -> Listing:
+    """Return what a partition consists of."""
     names = os.listdir(folder)  # noqa: PTH208 - a path for each name takes ten times as long
     found = [segment for name in names if (segment := _named(folder, name))]
     found.sort(key=lambda s: (s.first, -(s.end or 0)))
@@ -106,7 +124,22 @@ def split(folder: Path) -> tuple[list[Segment], list[Segment]]:
     for segment in found:
         (kept if segment.first >= end else covered).append(segment)
         end = max(end, segment.end or -1)
-    return kept, covered
+    marks = [int(match[1]) for name in names if (match := _MARK_NAME.fullmatch(name))]
+    return Listing(kept, covered, max(marks, default=0))
+
+
+def move_mark(folder: Path, before: int, end: int) -> None:
+    """Note up to where there are records, so that a last segment that is deleted is missed.
+
+    One rename, after the segment is on the disk. It is not synced: after a power cut the mark may
+    be that of the append before. Where it cannot be moved, the records are written all the same.
+    """
+    with suppress(OSError):
+        mark = folder / f"{end:020}.end"
+        try:
+            (folder / f"{before:020}.end").rename(mark)
+        except FileNotFoundError:
+            mark.touch()
 
 
 def _named(folder: Path, name: str) -> Segment | None:
@@ -127,18 +160,27 @@ def write_segment(
         {**mark, b"writers": json.dumps(writers).encode()}
     )
     begun = target.with_suffix(aside)
-    with pa.OSFile(str(begun), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    try:
+        _write_aside(begun, table)
+        begun.rename(target)
+    except OSError:
+        with suppress(OSError):  # where the disk is full, half a segment takes the room of others
+            begun.unlink()
+        raise
+    sync_folder(folder)
+    return Segment(folder, target.name, first, end)
+
+
+def _write_aside(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=_CHUNK_ROWS)
-    with begun.open("r+b") as file:
+    with path.open("r+b") as file:
         places = _places(file)
         digits = b"%08x" % _sum(file, places)
         for place in places:
             file.seek(place)
             file.write(digits)
         sync(file)
-    begun.rename(target)
-    sync_folder(folder)
-    return Segment(folder, target.name, first, end)
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -219,14 +261,27 @@ def _damaged(segment: Segment, why: str) -> DamagedTopicError:
         firsts = [other.first for other in find_segments(partition)]
         end = next((first for first in firsts if first > segment.first), None)
     offsets = f"offsets {segment.first} " + ("and on" if end is None else f"to {end - 1}")
-    topic, folder = partition.parent.name, partition.parent.parent
     return DamagedTopicError(
         f"segment {segment.path} is damaged: {why.rstrip('.')}. It has {offsets} of topic "
-        f"{topic!r}, partition {partition.name}.\n"
-        "Fix: restore the file from a copy; "
+        f"{partition.parent.name!r}, partition {partition.name}.\n{_fix(partition, 'file')}"
+    )
+
+
+def segments_gone(partition: Path, start: int, end: int) -> DamagedTopicError:
+    """Return the error of offsets that were written and are in no file."""
+    return DamagedTopicError(
+        f"segments of {partition} are gone: offsets {start} to {end - 1} of topic "
+        f"{partition.parent.name!r}, partition {partition.name}.\n{_fix(partition, 'files')}"
+    )
+
+
+def _fix(partition: Path, what: str) -> str:
+    topic, folder = partition.parent.name, partition.parent.parent
+    return (
+        f"Fix: restore the {what} from a copy; "
         f"millpond topics verify {topic} --topics-dir {shlex.quote(str(folder))} lists every "
-        "damaged file. Without a copy, delete the topic, and start its readers over with "
-        "app.clear_state(reset_offsets=True)."
+        f"{'damaged file' if what == 'file' else 'range that is missing'}. Without a copy, delete "
+        "the topic, and start its readers over with app.clear_state(reset_offsets=True)."
     )
 
 
@@ -319,3 +374,24 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+# What the system says where there is no room, and where somebody may not write.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+@contextmanager
+def writing(what: str, folder: Path) -> Iterator[None]:
+    """Say which topic cannot be written, and where, in whatever the disk brings about."""
+    try:
+        yield
+    except OSError as error:
+        fix = "see what is wrong with the disk or the folder"
+        if error.errno in _NO_ROOM:
+            fix = "make room on its disk"
+        elif error.errno in _NOT_ALLOWED:
+            fix = "make the folder writable for the user of this program, or choose another one"
+        why = os.strerror(error.errno) if error.errno else str(error)
+        msg = f"{what} cannot be written: {why} (in {folder})."
+        raise TopicError(f"{msg}\nFix: {fix}, and run again: nothing of it was written.") from error

@@ -225,7 +225,7 @@ def test_what_could_not_be_written_is_written_by_the_next_flush_in_its_order(log
     folder = log.path / "clicks" / "0"
     folder.rename(log.path / "elsewhere")
 
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(TopicError, match="partition 0, cannot be written: No such file(.|\n)*Fix:"):
         producer.flush()
     producer.produce("clicks", value=b"2")
     (log.path / "elsewhere").rename(folder)
@@ -390,8 +390,8 @@ def test_a_batch_of_which_some_partitions_were_written_is_completed(log):
     LogWriter(log, "app/1", {}).write("out", batch, 0)
     whole = sorted(r.value for r in Consumer(log).read("out"))
     last = next(p for p in (3, 2, 1, 0) if log.end("out", p))
-    for file in (log.path / "out" / str(last)).glob("*.arrow"):
-        file.unlink()
+    for file in (log.path / "out" / str(last)).iterdir():
+        file.unlink()  # as if the writer had died before it came there
 
     again = Log(log.path)
     LogWriter(again, "app/1", {}).write("out", batch, 0)

@@ -2,6 +2,9 @@
 
 import random
 import shlex
+import shutil
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -173,12 +176,114 @@ def test_verify_names_what_is_damaged(log):
     assert str(file_of(log, 1)) in str(error)
 
 
-def test_verify_names_what_is_gone(log):
-    file_of(log, 1).unlink()
+LOST = [([0], "0 to 49"), ([1], "50 to 99"), ([2], "100 to 149"), ([0, 1, 2], "0 to 149")]
+LOST_IDS = ["first", "middle", "last", "all"]
 
-    (error,), _ = log.verify("clicks")
 
-    assert "are gone: offsets 50 to 99.\nFix:" in str(error)
+@pytest.mark.parametrize(("numbers", "offsets"), LOST, ids=LOST_IDS)
+def test_segments_that_are_gone_are_named_by_verify_and_found_again(log, numbers, offsets):
+    lost = {file: file.read_bytes() for file in (file_of(log, n) for n in numbers)}
+    for file in lost:
+        file.unlink()
+
+    (error,), _ = Log(log.path).verify("clicks")
+    for file, data in lost.items():
+        file.write_bytes(data)
+
+    said = f"are gone: offsets {offsets} of topic 'clicks', partition 0.\nFix: restore the files"
+    assert said in str(error)
+    assert Log(log.path).verify("clicks") == ([], 0)
+
+
+@pytest.mark.parametrize(("numbers", "offsets"), LOST, ids=LOST_IDS)
+def test_segments_that_are_gone_are_not_read_over(log, numbers, offsets):
+    for file in [file_of(log, n) for n in numbers]:
+        file.unlink()
+    again = Log(log.path)
+
+    with pytest.raises(DamagedTopicError, match=f"are gone: offsets {offsets} of(.|\n)*Fix:"):
+        list(again.read("clicks", 0, 0, 150))
+
+    assert (again.start("clicks", 0), again.end("clicks", 0)) == (0, 150)
+    for number in {0, 1, 2} - set(numbers):
+        (part,) = again.read("clicks", 0, 50 * number, 50 * number + 50)
+        assert part.to_pylist() == rows(number).to_pylist()
+
+
+@pytest.mark.parametrize("numbers", [[2], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("process", ["the same", "another"])
+def test_offsets_of_a_last_segment_that_is_gone_are_not_given_to_others(log, numbers, process):
+    lost = {file: file.read_bytes() for file in (file_of(log, n) for n in numbers)}
+    for file in lost:
+        file.unlink()
+    writer = log if process == "the same" else Log(log.path)
+
+    for batch in (2, 3):  # one that was written before, and the next
+        with pytest.raises(DamagedTopicError, match="are gone: offsets(.|\n)*Fix:"):
+            writer.append("clicks", 0, rows(batch), "app", batch)
+    for file, data in lost.items():
+        file.write_bytes(data)
+
+    assert not writer.append("clicks", 0, rows(2), "app", 2)
+    assert writer.append("clicks", 0, rows(3), "app", 3)
+    assert len(content(log.path)) == 200
+
+
+def mark(log):
+    (file,) = (log.path / "clicks" / "0").glob("*.end")
+    return file
+
+
+def test_a_topic_of_before_there_were_marks_gets_one_with_its_next_record(log):
+    mark(log).unlink()
+    again = Log(log.path)
+
+    again.append("clicks", 0, rows(3))
+
+    assert mark(log).name == f"{200:020}.end"
+    assert len(content(log.path)) == 200
+
+
+def test_a_writer_that_died_before_it_moved_the_mark_left_nothing_wrong(log):
+    mark(log).rename(mark(log).with_name(f"{100:020}.end"))
+    again = Log(log.path)
+
+    assert again.verify("clicks") == ([], 0)
+    again.append("clicks", 0, rows(3), "app", 3)
+
+    assert mark(log).name == f"{200:020}.end"
+    assert len(content(log.path)) == 200
+
+
+def test_a_partition_whose_folder_is_gone_is_named(log):
+    shutil.rmtree(log.path / "clicks" / "0")
+
+    (error,), _ = Log(log.path).verify("clicks")
+
+    assert f"the folder {log.path}/clicks/0 is gone" in str(error)
+    assert "\nFix: restore it from a copy" in str(error)
+
+
+def test_readers_never_see_a_gap_while_others_append_and_merge(log):
+    program = """
+import sys, pyarrow as pa
+from millpond.connectors.log import SEGMENT, Log
+log = Log(sys.argv[1])
+for i in range(400):
+    row = {"key": [None], "value": [b"x"], "timestamp": [i], "headers": [None]}
+    log.append("clicks", 0, pa.table(row, SEGMENT))
+"""
+    done = subprocess.Popen([sys.executable, "-c", program, str(log.path)])
+    ends = [150]
+    while done.poll() is None:
+        reader = Log(log.path)
+        ends.append(reader.end("clicks", 0))
+        assert sum(p.num_rows for p in reader.read("clicks", 0, 0, ends[-1])) == ends[-1]
+
+    assert done.returncode == 0
+    assert ends == sorted(ends)
+    assert Log(log.path).end("clicks", 0) == 550
+    assert Log(log.path).verify("clicks") == ([], 0)
 
 
 def millpond(line):

@@ -49,7 +49,8 @@ def values(log, start=0):
 
 
 def files(log):
-    return sorted(p.name for p in (log.path / "clicks" / "0").iterdir() if "." in p.name)
+    names = (p.name for p in (log.path / "clicks" / "0").iterdir())
+    return sorted(name for name in names if "." in name and not name.endswith(".end"))
 
 
 # --- what is merged -------------------------------------------------------------------------
@@ -246,6 +247,7 @@ def test_a_merged_segment_knows_the_last_batch_of_every_writer(log, quiet):
     log.append("clicks", 0, table(b"y"))
     log.merge("clicks")
     (log.path / "clicks" / "0" / files(log)[-1]).unlink()  # what is left is the merged one
+    next((log.path / "clicks" / "0").glob("*.end")).unlink()
 
     again = Log(log.path)
 
