@@ -228,9 +228,9 @@ def _is_spark_error(error: BaseException) -> bool:
 
 
 def _file_in(text: str) -> str:
-    """Return the file that a text names, as a sentence."""
+    """Return the file that a text names; "" where it names none."""
     found = re.search(r"(?:file:)?(/[^\s'\",:\]]+)", text)
-    return "" if found is None else f"It was about {found[1]}."
+    return "" if found is None else found[1]
 
 
 def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
@@ -240,8 +240,11 @@ def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
     if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
         return kind(ours[2].strip())  # type: ignore[no-any-return]
     if trouble := disk_trouble(text):
+        file = _file_in(text)
+        state = checkpoint.folder.path.partition("/generations/")[0]
+        what = "the state" if not file or file.startswith(state) else "a file of the run"
         return StateError(
-            f"the state cannot be written: {trouble}. {_file_in(text)}\n"
+            f"{what} cannot be written: {trouble}.{f' It was about {file}.' if file else ''}\n"
             "Fix: make room for it, or make the folder writable, and run again: the batch was not "
             "committed, and the run continues with it."
         )

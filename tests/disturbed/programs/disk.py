@@ -1,7 +1,7 @@
 """Runs in a mount namespace of its own: a disk that becomes full, and one that becomes read-only.
 
 A function does it in the middle of a batch; the run must end with a clear error, and go on when
-the disk is there again. Prints one JSON object.
+the disk is there again. The state is on that disk, or the topics. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from millpond.errors import MillpondError
 
 FOLDER = Path(sys.argv[1])
 DISK = FOLDER / "disk"
-GENERATIONS = str(DISK / "state" / "g" / "generations")
+STATE, TOPICS = FOLDER / "state", FOLDER / "topics"
+if sys.argv[2] == "state":
+    STATE = DISK / "state"
+    WRITTEN = str(STATE / "g" / "generations")
+else:
+    TOPICS = DISK / "topics"
+    WRITTEN = str(TOPICS / "out")
 RECORDS = 120
 
 
@@ -29,16 +35,16 @@ def add(value, state):
             with suppress(OSError):  # what fits is there, and there is no room any more
                 (DISK / "ballast").write_bytes(bytes(64 * 1024 * 1024))
         else:
-            subprocess.run(["mount", "--bind", GENERATIONS, GENERATIONS], check=True)
-            subprocess.run(["mount", "-o", "remount,bind,ro", GENERATIONS], check=True)
+            subprocess.run(["mount", "--bind", WRITTEN, WRITTEN], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", WRITTEN], check=True)
     state.set("total", state.get("total", 0) + value)
     return state.get("total")
 
 
 app = mp.Application(
     consumer_group="g",
-    state_dir=DISK / "state",
-    topics_dir=FOLDER / "topics",
+    state_dir=STATE,
+    topics_dir=TOPICS,
     auto_offset_reset="earliest",
     max_records_per_batch=20,
     loglevel=None,
@@ -53,7 +59,7 @@ if __name__ == "__main__":
     told = []
     for mend in (
         lambda: (DISK / "ballast").unlink(),
-        lambda: subprocess.run(["umount", GENERATIONS], check=True),
+        lambda: subprocess.run(["umount", WRITTEN], check=True),
         None,
     ):
         try:
