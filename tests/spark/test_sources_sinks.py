@@ -12,6 +12,7 @@ import pytest
 import millpond as mp
 import millpond.testing
 from millpond.connectors.log import Log
+from millpond.connectors.segments import find_segments, writers_of
 from millpond.errors import StepError, TopicError
 from millpond.testing import run_local
 
@@ -113,6 +114,23 @@ def test_a_bad_row_of_a_file_is_a_dead_letter_and_the_others_are_records(make_ap
     ]
     said = {h["millpond.topic"].decode(): h["millpond.error"].decode() for _, h in letters}
     assert f"{tmp_path}/csv/a.csv, row 5: it has 1 value(s)" in said["rows"]
+
+
+def test_a_run_writes_its_outputs_with_what_their_batch_read(make_app):
+    app = make_app()
+    topic = app.topic("out")
+    app.dataframe(source=[("ann", 1), ("bob", 2)]).to_topic(topic)
+    app.run(drain=True)
+    log = Log(app.config.topics_dir)
+    (segment,) = find_segments(log.path / "out" / "0")
+    (writer,) = (name for name in writers_of(segment) if not name.startswith("reads:"))
+    (part,) = log.read("out", 0, 0, 2)
+    again = pa.Table.from_batches([part])
+
+    with pytest.raises(TopicError, match="now writes another batch of that number"):
+        log.append("out", 0, again, writer, writers_of(segment)[writer], "something else")
+
+    assert log.end("out", 0) == 2
 
 
 def test_rate_source_gives_numbers_at_a_rate_and_ends_at_count(make_app):

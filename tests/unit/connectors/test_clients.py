@@ -14,7 +14,11 @@ from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.log import Log
 from millpond.connectors.topic import TopicConfig, make_topic
 from millpond.errors import ConfigError, SerializationError, TopicError
+from millpond.plan.plan import make_plan
 from millpond.runtime.batch import records_schema
+from millpond.runtime.deliver import Delivery
+from millpond.runtime.gather import BatchReport, Gathered
+from millpond.testing import frame
 
 
 @pytest.fixture
@@ -405,3 +409,39 @@ def test_the_next_batch_is_written(log):
     writer.write("out", outputs((b"a", b"2", 0)), 1)
 
     assert [r.value for r in Consumer(log).read("out")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_another_batch_of_the_same_number_is_refused_by_the_writer(log, partitions):
+    batch = outputs((b"a", b"1", 0), (b"b", b"2", 0), (b"c", b"3", 0))
+    LogWriter(log, "app/1", {"out": partitions}).write("out", batch, 0, "what it read")
+
+    again = LogWriter(Log(log.path), "app/1", {})
+    again.write("out", batch, 0, "what it read")
+    with pytest.raises(TopicError, match="now writes another batch of that number(.|\n)*Fix:"):
+        again.write("out", batch, 0, "something else")
+
+    assert sorted(r.value for r in Consumer(log).read("out")) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("kind", ["write", "dead-letter"])
+def test_a_delivery_passes_on_what_its_batch_reads(log, kind):
+    plan = make_plan(frame().to_topic(make_topic("out"))._graph)
+    (number,) = (output.number for output in plan.outputs if output.kind == kind)
+
+    def deliver(reads):
+        writer = LogWriter(Log(log.path), "app/1", {})
+        delivery = Delivery(plan, [], writer, "dead", lambda *_: None)
+        gathered = Gathered(BatchReport(0), {number: outputs((b"a", b"1", 0))})
+        if kind == "write":
+            delivery.deliver(gathered, 0, reads)
+        else:
+            delivery.deliver_dead_letters(gathered, 0, reads)
+
+    deliver({"in": {"0": 1}})
+    deliver({"in": {"0": 1}})
+    with pytest.raises(TopicError, match="now writes another batch of that number"):
+        deliver({"in": {"0": 2}})
+
+    topic = "out" if kind == "write" else "dead"
+    assert [r.value for r in Consumer(log).read(topic)] == [b"1"]
