@@ -244,7 +244,7 @@ def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
         state = checkpoint.folder.path.partition("/generations/")[0]
         what = "the state" if not file or file.startswith(state) else "a file of the run"
         return StateError(
-            f"{what} cannot be written: {trouble}.{f' It was about {file}.' if file else ''}\n"
+            f"{what} cannot be written: {trouble} ({file or state}).\n"
             "Fix: make room for it, or make the folder writable, and run again: the batch was not "
             "committed, and the run continues with it."
         )
