@@ -28,6 +28,7 @@ from uuid import uuid4
 from millpond.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.claims import claims_of
 from millpond.compare import Verdict, check, compare, fingerprint
+from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.lock import Hold, holder_of, locked
@@ -316,6 +317,7 @@ class StateDirectory:
         if lost := self.lost_commit(manifest):
             found.append(Problem(str(lost), "it is gone"))
         found += checkpoint.problems(manifest.at(checkpoint.last()).layers)
+        found += self.lost_lists(manifest)
         if found:
             return list({problem.file: problem for problem in found}.values())
         if self._lacks(manifest, journal):
@@ -329,6 +331,28 @@ class StateDirectory:
         if last and last - 1 not in checkpoint.committed():
             return [Problem(str(checkpoint.folder / "commits" / str(last - 1)), "it is gone")]
         return []
+
+    def lost_lists(self, manifest: Manifest) -> list[Problem]:
+        """Return the lists of files that batches have read and nobody knows any more.
+
+        A copy of a list does as well, so nothing is lost where one of the two can be read.
+        """
+        if not self.folder.is_local:  # they are where the topics are; the start looks at them
+            return []
+        checkpoint, problems = self.checkpoint(manifest), []
+        journal = read_journal(self.journal_file(manifest))
+        read = [manifest.start_offsets, *(b["millpond"] for b in journal.batches.values())]
+        for number in checkpoint.planned()[-2:]:
+            with suppress(DamagedStateError):
+                if (batch := checkpoint.batch(number)) is not None:
+                    read.append(batch.offsets)
+        for name in sorted({name for places in read for name in places} - {*manifest.topic_ids}):
+            count = max(places.get(name, {}).get("files", 0) for places in read)
+            places = [self.sources / (name + ending) for ending in (LIST, COPY)]
+            if not any(len(parse_list(place.text()) or ()) >= count for place in places):
+                what = f"which files source {name!r} has read is not known any more"
+                problems.append(Problem(str(places[0]), what))
+        return problems
 
     def goes_on_from(self, manifest: Manifest) -> int | None:
         """Return the batch whose state the next start loads, where nothing is damaged."""

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond import admin
+from millpond import FileSource, admin
+from millpond.connectors.file_list import COPY, LIST
 from millpond.directory import Journal, StateDirectory, read_journal
 from millpond.errors import DamagedStateError, StateError
 from millpond.plan.plan import make_plan
@@ -34,7 +35,7 @@ def plan():
 def source(seq):
     """What is planned for the batch of a clock."""
     clock = {"seq": seq, "now": 1000 + seq, "marks": {}, "seen": {}, "arrived": {}}
-    return {"millpond": {"list": {"0": 10 * seq}}, "clock": clock}
+    return {"millpond": {"list": {"0": 10 * seq}, "orders": {"files": seq}}, "clock": clock}
 
 
 def group(folder, *, begun=False):
@@ -53,6 +54,9 @@ def group(folder, *, begun=False):
             (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
     batches = {batch + 1: source(batch + 1) for batch in planned}
     directory.journal_file(manifest).write(Journal(LAST - 1, batches).encode())
+    for ending in (LIST, COPY):
+        files = json.dumps([f"/orders/{n}.json" for n in range(LAST + 2)])
+        (directory.sources / f"orders{ending}").write(files.encode())
     known = {"seq": LAST + 1, "seen": {}, "arrived": {}, "due": {}, "is_sure": True, "keys": []}
     known["planned"] = source(LAST + 1)
     directory.clock_file(manifest).write(json.dumps(known).encode())
@@ -122,7 +126,7 @@ def test_the_start_says_damaged_if_and_only_if_a_repair_does_something(tmp_path)
                 repaired = state.repair()
             except StateError as error:
                 assert is_damaged, what
-                assert "read is not known any more" in str(error), what
+                assert "is not known any more" in str(error), what
                 told["refused"] += 1
                 continue
         assert bool(repaired.problems) == is_damaged, what
@@ -217,3 +221,43 @@ def test_a_group_that_has_lost_its_manifest_is_not_replaced_by_a_fork(tmp_path):
         pytest.raises(StateError, match="there is a group 'other' already"),
     ):
         state.fork("other")
+
+
+def list_of(directory, ending):
+    return Path(directory.folder.path) / "sources" / f"orders{ending}"
+
+
+@pytest.mark.parametrize("content", [None, "", '["/orders/0.js', "{}", "[1]", "\xff"])
+@pytest.mark.parametrize("ending", [LIST, COPY])
+def test_a_list_of_files_that_is_damaged_has_a_copy(ending, content, tmp_path):
+    directory = group(tmp_path)
+    list_of(directory, ending).unlink()
+    if content is not None:
+        list_of(directory, ending).write_text(content, "latin-1")
+    (tmp_path / "orders").mkdir()
+    reader = FileSource(tmp_path / "orders").reader(str(tmp_path / "group" / "sources"))
+
+    directory.check(plan())
+    with admin.open(tmp_path, group="group") as state:
+        assert state.repair().problems == []
+
+    assert reader.latest() == {"files": LAST + 2}
+    assert list_of(directory, LIST).read_text() == list_of(directory, COPY).read_text()
+
+
+def test_a_list_of_files_that_is_lost_is_damage_and_its_fix_is_followed(tmp_path):
+    directory = group(tmp_path)
+    for ending in (LIST, COPY):
+        list_of(directory, ending).write_text('["/orders/0.js')
+    lost = "which files source 'orders' has read is not known any more"
+    with pytest.raises(DamagedStateError, match=f"{lost}.\nFix: millpond state repair"):
+        directory.check(plan())
+
+    with admin.open(tmp_path, group="group") as state:
+        (problem,) = state.verify().problems
+    with pytest.raises(StateError, match=rf"{lost}.\nFix: .*app.clear_state\(True\)"):
+        repaired(directory)
+
+    assert problem.file == str(list_of(directory, LIST))
+    directory.clear(reset_offsets=True)
+    assert start(directory) == (0, {})

@@ -168,6 +168,10 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
         manifest = _manifest(directory, problems)
         checkpoint = directory.checkpoint(manifest)
         problems += directory.damage(manifest)
+        for lost in directory.lost_lists(manifest):
+            msg = f"{lost.file} and its copy are damaged: {lost.what}."
+            fix = "millpond state restore, if there is a backup; or app.clear_state(True)"
+            raise StateError(f"{msg}\nFix: {fix}, which starts over.")
         if not problems:
             batch = directory.goes_on_from(manifest)
             with suppress(OSError):  # a folder that was moved, and may only be read

@@ -1,8 +1,8 @@
 """The files of a `FileSource`, in the order in which they were first seen.
 
 Takes a folder and patterns; keeps the list in the spool, so a file has the same number in every
-run. Regular files only: a folder, a pipe or a device is refused, and so is a link that leaves the
-folder.
+run, and a copy of it, as nothing else has that order. Regular files only: a folder, a pipe or a
+device is refused, and so is a link that leaves the folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from millpond.connectors.log import durable_write
-from millpond.errors import TopicError
+from millpond.errors import DamagedStateError, TopicError
 
-__all__ = ["FileList", "kind_of", "open_regular"]
+__all__ = ["COPY", "LIST", "FileList", "kind_of", "open_regular", "parse_list"]
+
+# How the names of a list and of its copy end.
+LIST, COPY = ".files.json", ".files-copy.json"
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -38,10 +41,22 @@ class FileList:
     listing: Path
 
     def known(self) -> list[str]:
-        """Return the files that have been seen."""
-        if not self.listing.exists():
+        """Return the files that have been seen.
+
+        Raises:
+            DamagedStateError: neither the list nor its copy can be read.
+        """
+        for place in (self.listing, self._copy):
+            if (found := _parsed(place)) is not None:
+                return found
+        if not self.listing.exists() and not self._copy.exists():
             return []
-        return list(json.loads(self.listing.read_text()))
+        msg = (
+            f"{self.listing} and its copy are damaged: which files of {self.path} were read is not "
+            "known any more."
+        )
+        fix = "restore one of them from a backup, or start over: app.clear_state(True)."
+        raise DamagedStateError(f"{msg}\nFix: {fix}")
 
     def refresh(self) -> list[str]:
         """Look for new files and note them; return all that have been seen.
@@ -57,8 +72,14 @@ class FileList:
         if new:
             self.listing.parent.mkdir(parents=True, exist_ok=True)
             known += map(str, new)
+        if new or (known and _size(self.listing) != _size(self._copy)):
+            durable_write(self._copy, known)  # first, so it never lacks what the list has
             durable_write(self.listing, known)
         return known
+
+    @property
+    def _copy(self) -> Path:
+        return self.listing.with_name(self.listing.name.removesuffix(LIST) + COPY)
 
     def _there(self) -> list[Path]:
         if not self.path.is_dir():
@@ -76,6 +97,30 @@ class FileList:
         if not file.is_file():
             msg = f"{file} is {kind_of(real)}, not a file, and its name is that of a file to read."
             raise TopicError(msg + "\nFix: move it out of the folder, or rename it.")
+
+
+def parse_list(text: str | None) -> list[str] | None:
+    """Return the files of a list; None where it is not there, or damaged."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return None
+    is_list = isinstance(found, list) and all(isinstance(name, str) for name in found)
+    return found if is_list else None
+
+
+def _parsed(place: Path) -> list[str] | None:
+    try:
+        return parse_list(place.read_text())
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _size(place: Path) -> int:
+    try:
+        return place.stat().st_size
+    except FileNotFoundError:
+        return -1
 
 
 def kind_of(path: Path) -> str:

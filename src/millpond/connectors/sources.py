@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors import inflight
-from millpond.connectors.file_list import FileList, kind_of, open_regular
+from millpond.connectors.file_list import LIST, FileList, kind_of, open_regular
 from millpond.connectors.file_rows import Columns, RowDeserializer, name_row, read_segments
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log
@@ -283,7 +283,7 @@ class FileSource:
         if not path.is_dir() and not path.is_file():
             msg = f"{str(self.path)!r} is {kind_of(path)}, not a file or a folder."
             raise ConfigError(msg + "\nFix: give a folder with files, or a file.")
-        return FileReader(self, str(path), str(Path(spool) / f"{self.name}.files.json"))
+        return FileReader(self, str(path), str(Path(spool) / (self.name + LIST)))
 
 
 @dataclass
