@@ -547,7 +547,7 @@ class Application:
         from millpond.admin.opened import Opened
 
         opened = Opened(self, None, {})
-        opened.hold = hold
+        opened.hold = opened.directory.hold = hold
         fit(opened, plan, self._accepts)
 
     @property

@@ -1,7 +1,8 @@
 """The state directory of one consumer group.
 
     state_dir/<group>/
-      lock                     held while an application runs; free when it dies
+      lock                     held while an application runs; free when it dies. Elsewhere than
+                               on this machine: lock-<n>, whose highest number holds
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint; see `checkpoint`
       clock-0001.json          what the last batch saw of the time; without it, it is done again
@@ -31,7 +32,7 @@ from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
-from millpond.lock import Hold, holder_of, locked
+from millpond.lock import Hold, holder_of, locked, taken_over
 from millpond.plan.layouts import Layout, translated
 from millpond.plan.plan import Plan
 
@@ -90,6 +91,8 @@ class Manifest:
     """The fingerprint of the change of the program that was accepted, see `compare`."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """What was said of the state up to a batch ("until"), where something else is said now."""
+    lease: int = 0
+    """The number of the lease under which this was written; 0: the system kept the lock."""
 
     def claims(self) -> dict[str, Any]:
         """Return what is said of the state: whose it is and how it is to be read."""
@@ -173,6 +176,8 @@ class StateDirectory:
     ) -> None:
         self.group = group
         self.folder = root(state_dir, remote) / group
+        self.hold: Hold | None = None
+        """The group's lock, while it is held."""
 
     @property
     def sources(self) -> Location:
@@ -208,8 +213,13 @@ class StateDirectory:
     @contextmanager
     def held(self, what: str) -> Iterator[Hold]:
         """Hold the group's lock, or say who does."""
-        with locked(self.folder, self.group, what) as hold:
-            yield hold
+        above = 0 if self.folder.is_local else self._last_lease()
+        with locked(self.folder, self.group, what, above) as hold:
+            self.hold = hold
+            try:
+                yield hold
+            finally:
+                self.hold = None
 
     def is_held(self) -> bool:
         """Tell whether somebody holds the lock."""
@@ -248,10 +258,26 @@ class StateDirectory:
         raise DamagedStateError(f"{msg}\nFix: {fix}")
 
     def save(self, manifest: Manifest) -> None:
-        """Write the manifest, and a second one beside the checkpoint that it belongs to."""
+        """Write the manifest, and a second one beside the checkpoint that it belongs to.
+
+        Raises:
+            GroupInUseError: where the lock is another's by now.
+        """
+        if self.hold is not None:
+            self.hold.check()
+            if self.hold.number and self._last_lease() > self.hold.number:
+                raise taken_over(self.group, "a later holder, which has written the manifest")
+            manifest.lease = self.hold.number
         data = with_crc(asdict(manifest), indent=2)
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
+
+    def _last_lease(self) -> int:
+        """Return the number of the lease under which the manifest was written, if that is known."""
+        try:
+            return int(json.loads((self.folder / "manifest.json").text() or "{}")["lease"])
+        except (ValueError, KeyError, TypeError):
+            return 0
 
     def compare(self, plan: Plan, *, accept: bool = False) -> list[Verdict]:
         """Return what becomes of every store of the state and of a program."""
@@ -528,6 +554,8 @@ class StateDirectory:
 
     def abandon(self, number: int) -> None:
         """Remove a generation that did not become the current one."""
+        if self.hold is not None and self.hold.lost_to:
+            return  # who has taken over may be making one of the same number
         try:
             manifest = self.load()
         except DamagedStateError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -111,3 +112,29 @@ def test_state_in_a_store_is_filled_mended_and_renamed(spark, store, tmp_path):
         state.rename("in", "renamed")
     with admin.open(totals(spark, store, tmp_path, source="renamed")) as state:
         assert state.get("k") == {"total": 970}
+
+
+@pytest.mark.parametrize("store", ["hdfs"], indirect=True)
+def test_a_run_that_is_replaced_while_it_delivers_commits_nothing(spark, store, tmp_path):
+    app = totals(spark, store, tmp_path)
+    produce(app, "in", 1)
+    app.run(drain=True)
+    other = json.dumps({"owner": "other", "who": "process 1 on elsewhere", "free": True})
+
+    again, taken = totals(spark, store, tmp_path), []
+
+    def take_over(records, delivery_id):
+        taken.append((store / "g" / "lock-99").create(other.encode()))
+
+    again.dataframe(again.topics["in"]).sink(take_over, name="takes over")
+    produce(again, "in", 2)
+    with pytest.raises(GroupInUseError, match="taken over by process 1 on elsewhere"):
+        again.run(drain=True)
+
+    assert taken == [True]
+    with admin.open(app) as state:
+        assert state.get("k") == {"total": 1}
+    app.run(drain=True)
+    with admin.open(app) as state:
+        assert state.get("k") == {"total": 3}
+    assert [record.value for record in app.get_consumer().read("out")] == [1, 3]

@@ -264,7 +264,7 @@ def _copy(
 def _is_taken(target: StateDirectory) -> bool:
     """Tell whether there is a group; what a copy left that was cut short is removed."""
     names = {info.name for info in target.folder.entries()}
-    has_run = any(name == "lock" or name.startswith("journal") for name in names)
+    has_run = any(name.startswith(("lock", "journal")) for name in names)
     has_copy = any(name.startswith("manifest-") for name in names)
     if "manifest.json" in names or has_run or (has_copy and not _is_cut_short(target)):
         return True

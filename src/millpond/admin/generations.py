@@ -50,7 +50,7 @@ def new_generation(
     Without `copies` the checkpoint is empty.
     """
     directory = opened.directory
-    with opened.held(what) as hold:
+    with opened.held(what):
         old = opened.manifest()
         checkpoint = directory.checkpoint(old)
         last = opened.batch(last, old)
@@ -71,7 +71,6 @@ def new_generation(
             if new.clock is not None:
                 directory.clock_file(manifest).write(json.dumps(new.clock).encode())
             directory.journal_file(manifest).write(new.journal.encode())
-            hold.check()
             done = new.checkpoint.last()
             manifest.since = -1 if done is None else done
             directory.save(manifest)

@@ -27,7 +27,6 @@ from millpond.errors import (
     UnsupportedCheckpointError,
 )
 from millpond.files import Location
-from millpond.lock import Hold
 
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
 
@@ -163,7 +162,7 @@ def _count(opened: Opened, manifest: Manifest, batch: int, folder: Location | No
 def repair(opened: Opened, lose_edits: bool) -> Repaired:
     """Go back to the last batch that is whole."""
     directory = opened.directory
-    with directory.held("repair") as hold:
+    with directory.held("repair"):
         problems: list[Problem] = []
         manifest = _manifest(directory, problems)
         checkpoint = directory.checkpoint(manifest)
@@ -183,7 +182,7 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
         journal = _journal(directory, manifest)
         work = directory.generation_folder(directory.next_generation())
         try:
-            return _repair(opened, manifest, journal, problems, work, hold, lose_edits)
+            return _repair(opened, manifest, journal, problems, work, lose_edits)
         except BaseException:
             directory.abandon(int(work.name))
             raise
@@ -195,7 +194,6 @@ def _repair(
     journal: Journal,
     problems: list[Problem],
     work: Location,
-    hold: Hold,
     lose_edits: bool,
 ) -> Repaired:
     directory = opened.directory
@@ -246,7 +244,6 @@ def _repair(
     kept = Journal(max(journal.delivered, done - 1), journal.batches)
     directory.journal_file(mended).write(kept.encode())
     mended.note("repair", batch=batch, files=[problem.file for problem in problems])
-    hold.check()
     directory.save(mended)
     directory.drop_others(mended.generation, manifest.generation)
     return Repaired(batch, done - seq, problems, len(edits))

@@ -414,6 +414,7 @@ class SparkRun:
         self._keeper.observe(gathered.report, _now_ms(), self._batch.clock.get("marks", {}))
         self._outputs += gathered.report.outputs
         self._write_clock(gathered.report)
+        self._hold.check()  # last of all: what follows is Spark's commit
         if self._payloads is not None:
             self._payloads.clear()
         self._busy = time.monotonic()
