@@ -21,7 +21,7 @@ def total(value, state):
     return new
 
 
-def totals(spark, store, tmp_path, group="g", source="in", most=10):
+def totals(spark, store, tmp_path, group="g", source="in", most=10, sink=None):
     app = mp.Application(
         consumer_group=group,
         state_dir=store.path,
@@ -32,7 +32,10 @@ def totals(spark, store, tmp_path, group="g", source="in", most=10):
         loglevel=None,
     )
     topic = app.topic(source, key_deserializer="str")
-    app.dataframe(topic).apply(total, stateful=True).to_topic(app.topic("out"))
+    sdf = app.dataframe(topic)
+    sdf.apply(total, stateful=True).to_topic(app.topic("out"))
+    if sink is not None:
+        sdf.sink(sink, name="beside")
     return app
 
 
@@ -120,13 +123,12 @@ def test_a_run_that_is_replaced_while_it_delivers_commits_nothing(spark, store, 
     produce(app, "in", 1)
     app.run(drain=True)
     other = json.dumps({"owner": "other", "who": "process 1 on elsewhere", "free": True})
-
-    again, taken = totals(spark, store, tmp_path), []
+    taken = []
 
     def take_over(records, delivery_id):
         taken.append((store / "g" / "lock-99").create(other.encode()))
 
-    again.dataframe(again.topics["in"]).sink(take_over, name="takes over")
+    again = totals(spark, store, tmp_path, sink=take_over)
     produce(again, "in", 2)
     with pytest.raises(GroupInUseError, match="taken over by process 1 on elsewhere"):
         again.run(drain=True)
