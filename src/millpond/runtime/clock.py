@@ -35,7 +35,7 @@ class Clock(NamedTuple):
     seq: int = 0
     """Counts the clocks of an application."""
     now: int = 0
-    """The wall clock, in milliseconds since 1970."""
+    """The wall clock as it is, in milliseconds since 1970: who sets it back, sets it back here."""
     marks: tuple[int | None, ...] = ()
     """The watermark of each clock point; None: nothing came by yet."""
     before: tuple[int | None, ...] = ()
@@ -205,6 +205,7 @@ class Timekeeper:
         now: int,
         waiting: Collection[str],
         alive: Collection[str] | None = None,
+        jump: int = 0,
     ) -> Tick | None:
         """Return the time of the next batch, or None where there is no reason for one.
 
@@ -214,8 +215,9 @@ class Timekeeper:
             waiting: The sources that have records to read.
             alive: Those that have records at all, though maybe not for this run. Default: the
                 same.
+            jump: By how many milliseconds the wall clock was set since the last call.
         """
-        now = max(now, last.get("now", 0))
+        self._quiet = {name: min(since + jump, now) for name, since in self._quiet.items()}
         self._listen(waiting if alive is None else alive, now)
         before = self._of_points(last.get("marks", {}))
         clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)), before)
@@ -271,10 +273,17 @@ class Timekeeper:
                 shows.append(self._by_records(point))
             idle = point.idle_after_ms
             since = [self._quiet.get(source, now) for source in point.sources]
-            since.append(self.arrived.get(point.name, NEVER))
+            since.append(self._last_arrival(point, now))
             if idle is not None and now - max(since) >= idle:
                 shows.append(now - point.lateness_ms)
             yield max(shows, default=None)
+
+    def _last_arrival(self, point: PointSettings, now: int) -> int:
+        """Return when something came, as far as the wall clock tells: it may have been set back."""
+        arrived = self.arrived.get(point.name, NEVER)
+        if arrived <= now:
+            return arrived
+        return NEVER if self.waits else now  # a drain has not seen how long it is quiet
 
     def _woken(self, clock: Clock, last: dict[str, Any]) -> dict[str, list[int]]:
         is_news = clock.seq == 1 or self._is_news(last)

@@ -16,7 +16,7 @@ from millpond.duration import span
 from millpond.plan.clocks import ClockPoint
 from millpond.steps.kinds import Read, Watermark
 
-__all__ = ["QUIET_MS", "HeldBack", "how_to_go_on", "log_held", "silence"]
+__all__ = ["QUIET_MS", "HeldBack", "at_time", "how_to_go_on", "log_held", "silence"]
 
 # A stream that is the only one of a step is called quiet after so long (milliseconds).
 QUIET_MS = 10_000
@@ -42,9 +42,11 @@ class HeldBack:
     """What lets the watermark go on without the source."""
 
     def __str__(self) -> str:
-        came = "yet" if self.since is None else f"since {_time(self.since)}"
-        stands = "does not begin" if self.watermark is None else f"stays at {_time(self.watermark)}"
-        where = "" if self.ahead is None else f", though other records are at {_time(self.ahead)}"
+        came = "yet" if self.since is None else f"since {at_time(self.since)}"
+        stands = (
+            "does not begin" if self.watermark is None else f"stays at {at_time(self.watermark)}"
+        )
+        where = "" if self.ahead is None else f", though other records are at {at_time(self.ahead)}"
         what = f"nothing has come from {self.source!r} {came}, so the watermark {stands}{where}."
         return f"{what} It is waited for by {', '.join(self.steps)}.\nFix: {self.fix}"
 
@@ -81,7 +83,8 @@ def how_to_go_on(point: ClockPoint) -> str:
     return f".watermark({late}{idle}) right after {step} at {step.call_site}."
 
 
-def _time(ms: int) -> str:
+def at_time(ms: int) -> str:
+    """Return a moment for people."""
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     except OverflowError:

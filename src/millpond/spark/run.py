@@ -45,6 +45,7 @@ from millpond.runtime.clock import Timekeeper, clockwork_of
 from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, Gathered, gather, log_late
 from millpond.runtime.history import HistoryReader
+from millpond.runtime.jumps import JumpWatch
 from millpond.runtime.stage import Settings
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
@@ -548,12 +549,17 @@ class SparkRun:
 
     def _watch(self, query: Query) -> None:
         next_lag = 0.0
-        limits = self._limits
+        limits, wall = self._limits, JumpWatch()
         ends_alone = limits.timeout or limits.count or limits.drain or self._spools
         while not query.wait(_LOOK if ends_alone or self._stop.is_set() else _GLANCE):
             if self._feed_error is not None:
                 raise self._feed_error
             now = time.monotonic()
+            if wall.log(_now_ms(), now) < 0 and self._program.config.commit_interval:
+                logger.warning(
+                    "Spark waits for the next batch of commit_interval by the wall clock, until it "
+                    "shows what it did before.\nFix: stop the program, and run it again."
+                )
             if now >= next_lag:
                 self._meter.lag(self._shown_lag())
                 next_lag = now + _LAG

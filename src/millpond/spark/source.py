@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from millpond.connectors.protocols import Offsets
 from millpond.errors import TopicError
 from millpond.runtime.clock import Clockwork, Timekeeper
+from millpond.runtime.jumps import JumpWatch
 from millpond.spark.ship import Shipment
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource"]
@@ -106,6 +107,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = list(settings.readers)
         self._final: All | None = None
         self._keeper = Timekeeper(settings.work)
+        self._wall = JumpWatch()
         self._clock_read: tuple[int, int, int] | None = None
         self._room = settings.room
         self._begun_at: int | None = None
@@ -153,7 +155,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._room is not None:
             ends = _cut(begin, ends, self._room)
         now = time.time_ns() // 1_000_000
-        tick = self._keeper.next(last, now, _moved(begin, ends), alive)
+        jump = self._wall.look(now, time.monotonic())
+        tick = self._keeper.next(last, now, _moved(begin, ends), alive, jump)
         return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
 
     def _hear_of(self, seq: int) -> None:
