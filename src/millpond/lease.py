@@ -6,8 +6,8 @@ several, and only who created it writes it again. A holder that was paused finds
 when it wakes up, so it cannot take itself for the holder. The highest file is never removed: a
 number is never used twice.
 
-Whether a holder lives is told by the store alone: the age of its file is the distance to the time
-of a file that is written now. So clocks of machines that differ do no harm.
+Whether a holder lives is decided by the clock of the store: the age of its file is the distance to
+the time of one that is written now. So clocks of machines that differ do no harm.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ _PROCESS = uuid4().hex
 
 # Seconds after which a holder that has not renewed its lease counts as dead.
 _DEAD = 60.0
+
+# How often a lease is asked for while others take it and let it go.
+_TRIES = 20
 
 _PREFIX = "lock-"
 
@@ -101,10 +104,10 @@ def take(
         refused: Gives the error, for the name of a holder that lives.
         above: A number that was used already, even if no file says so.
     """
-    while True:
+    for _ in range(_TRIES):
         numbers, leases = _standing(folder)
         highest = max(numbers, default=0)
-        # Looked at behind a `create`, too: its answer may be lost, and of those below the highest
+        # Looked at after a `create`, too: its answer may be lost, and of those below the highest
         # number nobody knows whether one was removed meanwhile.
         if leases.get(_name(highest), {}).get("owner") == owner.id:
             break
@@ -112,6 +115,8 @@ def take(
         if found is not None:
             raise refused(found)
         (folder / _name(max(highest, above) + 1)).create(_encoded(owner, free=False))
+    else:
+        raise refused("another process, which takes it now")
     for name in [*(_name(n) for n in numbers if n < highest), *leases.keys() & {_OLD}]:
         with suppress(StateError, OSError):  # the next one to take it does so
             (folder / name).delete()

@@ -24,7 +24,7 @@ from millpond.lease import Lease, holder, new_owner, take
 __all__ = ["Hold", "holder_of", "locked", "taken_over"]
 
 # Seconds between two renewals of a lease, and after which a check renews it first: who could not
-# renew it may be replaced right behind the check.
+# renew it may be replaced right after the check.
 _BEAT, _SILENT = 10.0, 40.0
 
 

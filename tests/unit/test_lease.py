@@ -112,7 +112,7 @@ def waking(name, folder, said):
 
 @cache
 def run(actor, answers):
-    """Return what an actor asks behind these answers (None: it is done), and what it has said."""
+    """Return what an actor asks after these answers (None: it is done), and what it has said."""
     store, said = Replayed(answers), []
     with suppress(Paused):
         actor(at(store), lambda *event: said.append(event))
@@ -120,7 +120,7 @@ def run(actor, answers):
 
 
 def step(actor, answers, files):
-    """Let an actor ask its store once; return its answers and the files behind that."""
+    """Let an actor ask its store once; return its answers and the files after that."""
     (name, values), _ = run(actor, answers)
     store = Memory(files)
     answer = getattr(store, name)(*values)
@@ -149,7 +149,7 @@ class State(NamedTuple):
             elif what == "asks" and name != holds:
                 outdated.add(name)
             elif what == "passed" and name in outdated:
-                raise TwoHolders(f"{name} passed a check behind the taking of {holds}")
+                raise TwoHolders(f"{name} passed a check after the taking by {holds}")
         place = Done(said) if asked is None else answers
         places = (*self.answers[:number], place, *self.answers[number + 1 :])
         return State(frozenset(files.items()), places, holds, frozenset(outdated))
@@ -192,7 +192,7 @@ def names_of(said, what):
 def test_of_those_who_take_over_at_once_never_two_hold(takers):
     ends = list(explore([partial(taker, name) for name in takers]))
 
-    # Who comes behind the last one to let go takes it, too.
+    # Who comes after the last one has let go takes it, too.
     assert {len(names_of(said, "taken")) for _, said in ends} == {*range(1, len(takers) + 1)}
     assert all(names_of(said, "taken") == names_of(said, "passed") for _, said in ends)
     assert all(len([name for name in files if name[-1].isdigit()]) >= 1 for files, _ in ends)
@@ -347,3 +347,12 @@ def test_who_cannot_ask_the_store_does_not_go_on():
 
         with pytest.raises(StateError, match=r"does not answer(.|\n)*Fix:"):
             hold.check()
+
+
+def test_a_store_that_lists_nothing_is_not_asked_forever():
+    class Blind(Memory):
+        def entries(self, path):
+            return []
+
+    with pytest.raises(Refused, match="takes it now"):
+        take(at(Blind()), machine("a"), Refused)

@@ -1,6 +1,6 @@
 """Whether the wall clock was set.
 
-Takes it beside a clock that only goes on, whenever somebody looks; gives by how much it was set
+Takes it with a clock that only goes on, whenever somebody looks; gives by how much it was set
 since then, and warns of it.
 """
 
