@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -50,6 +51,7 @@ from millpond.plan.explain import explain
 from millpond.plan.plan import make_plan
 from millpond.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
 from millpond.runtime.gather import BatchReport
+from millpond.runtime.waiting import Waiting
 from millpond.state.codec import Codec
 from millpond.steps.graph import Graph
 from millpond.steps.kinds import Read, SourceInfo
@@ -123,6 +125,11 @@ class Application:
             run waits until the local disk has what the batch needs. "process": the death of
             processes; the run does not wait.
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
+        step_timeout: How long one record may take, in seconds or as a `timedelta`; then its worker
+            process is ended, and the run with a `StepError` that names step and record. Default:
+            for ever. With a local master.
+        stop_timeout: How long the current batch may take after SIGINT or SIGTERM, in seconds or
+            as a `timedelta`; then the run ends without it. Default: 30 s.
         master: Any Spark master. Default: `local[*]`.
         spark: A SparkSession to use instead of starting Spark. Its settings stay as they are.
         spark_config: Settings of Spark for this application.
@@ -155,6 +162,8 @@ class Application:
         durability: Durability = "power",
         persistence: Persistence = "directory",
         state_ttl: Duration | None = None,
+        step_timeout: float | timedelta | None = None,
+        stop_timeout: float | timedelta = 30.0,
         master: str | None = None,
         spark: Any = None,
         spark_config: dict[str, str] | None = None,
@@ -189,6 +198,8 @@ class Application:
             durability=durability,
             persistence=persistence,
             state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
+            step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
+            stop_timeout=_seconds("stop_timeout", stop_timeout),
             master=master,
             spark=spark,
             spark_config=dict(spark_config or {}),
@@ -596,6 +607,15 @@ class Application:
         """What the latest 1,000 batches of this process did, the last one at the end."""
         return list(self._reports)
 
+    @property
+    def waiting(self) -> list[Waiting]:
+        """What the run waits for at present: a step at a record, a sink, a broker.
+
+        Each has `what`, `since` (seconds since 1970), `seconds`, `more` and `fix`. What answers at
+        once is in it, too, with few seconds; the live line and the log begin at ten.
+        """
+        return [] if self._running is None else list(self._running.waiting)
+
     def stop(self, fail: bool = False) -> None:
         """Stop the run after the current batch. Can be called from any thread.
 
@@ -685,6 +705,16 @@ class Application:
             given = {"auto_commit_enable": "this consumer joins no group and commits no offsets"}
             warn_ignored("get_consumer()", given, given)
         return self.broker.consumer()
+
+
+def _seconds(name: str, given: float | timedelta) -> float:
+    """Return a length in seconds."""
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < math.inf:
+        msg = f"{name} is seconds or a timedelta, more than 0; got {shown(given)}."
+        raise ConfigError(f"{msg}\nFix: {name}=60.")
+    return float(seconds)
 
 
 def _connection(

@@ -67,6 +67,8 @@ class Config:
     master: str | None = None
     spark: Any = field(default=None, repr=False)
     spark_config: dict[str, str] = field(default_factory=dict, repr=False)
+    step_timeout: float | None = None
+    stop_timeout: float = 30.0
     loglevel: str | int | None = "INFO"
 
     def __post_init__(self) -> None:

@@ -190,6 +190,10 @@ class Failure:
     """The pickled exception, where it could be pickled."""
     row: str = ""
     """Which row of which file the record is, where it is one."""
+    place: str = ""
+    """Where it was, where that is no one record, or the step did not fail by itself."""
+    fix: str = ""
+    """What to do, where it is not to correct the function."""
 
 
 class StepError(MillpondError):
@@ -207,6 +211,9 @@ class StepError(MillpondError):
 
     def __str__(self) -> str:
         f = self.failure
+        if f.fix:
+            told = f"{f.step} ({f.call_site}) {f.error} {f.place}.\nFix: {f.fix}."
+            return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told
         if f.partition < 0:  # no record, but a timer or a window whose time had come
             what, place = "timer", f"at time {f.offset} of key {f.key}"
         else:

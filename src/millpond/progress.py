@@ -16,6 +16,7 @@ from rich.text import Text
 from millpond.printing import Printer, rendered
 from millpond.runtime.gather import BatchReport
 from millpond.runtime.held import QUIET_MS, HeldBack, log_held, silence
+from millpond.runtime.waiting import SHOWN_AFTER, Reminder, Waiting
 
 __all__ = ["Meter"]
 
@@ -57,6 +58,8 @@ class Meter:
         self._phase = "starting Spark"
         self.held_back: Callable[[int], list[HeldBack]] = lambda now: []
         """Gives the sources that hold a watermark back, at a time of the wall clock."""
+        self._waiting: list[Waiting] = []
+        self._reminder = Reminder()
         self._holding: dict[tuple[str, ...], tuple[float, float | None]] = {}
         """Since when each is seen to do so, and when that was last logged."""
 
@@ -111,6 +114,12 @@ class Meter:
         """Note how many records wait."""
         self._lag = records
         self._log_held()
+        self.refresh()
+
+    def waiting(self, waiting: list[Waiting]) -> None:
+        """Note what does not answer: a step, a sink, a broker."""
+        self._waiting = waiting
+        self._reminder.look(waiting)
         self.refresh()
 
     def stopping(self) -> None:
@@ -188,6 +197,7 @@ class Meter:
             parts = [("waiting for records" if lag == 0 else "first batch", "")]
         if lag is not None:
             parts.append(("lag ", f"{lag:,}"))
+        parts += [("", str(one)) for one in self._waiting if one.seconds >= SHOWN_AFTER]
         parts += self._waits()
         if self._late:
             parts.append((f"{self._late:,}", " late"))

@@ -319,7 +319,9 @@ class Combiner:
             reason = MillpondError(msg + "\nFix: is its add_many right?")
         return StepFailure(self._step, reason, (numbers[bad - 1],))
 
-    def _error_of(self, kept: list[list[Any]], times: list[int], count: int) -> Exception | None:
+    def _error_of(
+        self, kept: list[list[Any]], times: list[int], count: int
+    ) -> BaseException | None:
         """Return what goes wrong with the first so many records."""
         try:
             self._kept.states([column[:count] for column in kept], times[:count])

@@ -70,7 +70,9 @@ class Composer:
         weigh: Callable[[], int],
         lifts: dict[str, Lifts],
         layouts: dict[str, list[Layout]],
+        stepping: Callable[[Step, Push], Push],
     ) -> None:
+        self._stepping = stepping
         self._children = children
         self._lifts = lifts
         self._layouts = layouts
@@ -115,7 +117,7 @@ class Composer:
     def _push(self, step: Step) -> Push:
         """Return the function of a step and all that follows it in the stage."""
         if step not in self._made:
-            self._made[step] = self._make(step, self._below(step))
+            self._made[step] = self._stepping(step, self._make(step, self._below(step)))
         return self._made[step]
 
     def _make(self, step: Step, give: Push) -> Push:

@@ -19,6 +19,7 @@ from millpond.plan.plan import Output, Plan
 from millpond.runtime.batch import concat, in_order
 from millpond.runtime.dead_letters import cut_to_fit
 from millpond.runtime.gather import Gathered, to_records
+from millpond.runtime.waiting import Waits
 from millpond.steps.kinds import Emit, Write
 
 __all__ = ["Delivery", "TopicWriter"]
@@ -50,7 +51,9 @@ class Delivery:
         *,
         stream: str = "",
         metadata: bool = False,
+        waits: Waits | None = None,
     ) -> None:
+        self._waits = waits or Waits()
         self._plan = plan
         self._sinks = sinks
         self._topics = topics
@@ -105,7 +108,9 @@ class Delivery:
         records = to_records(batch, self._plan.topics)
         sink = self._sinks[step.number]
         try:
-            sink.write(SinkBatch(identify(step.name), records))
+            what = f"waiting for sink {step.name!r} ({step.call_site})"
+            with self._waits(what, "see what the sink waits for; its batch is not committed yet"):
+                sink.write(SinkBatch(identify(step.name), records))
         except Exception as error:
             where = f"In the sink {step.name} ({step.call_site})"
             fix = "correct the cause and run again: the batch is not committed"
@@ -129,10 +134,12 @@ class Delivery:
                 assert isinstance(output.step, Write)
                 for topic, part in _by_topic(output.step, outputs[number]):
                     parts.setdefault(topic, []).append(part)
-        for topic, batches in parts.items():
-            whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
-            self._topics.write(topic, whole, batch_id, reads)
-        self._topics.complete(batch_id)
+        taker = getattr(self._topics, "waits_for", "the topics")
+        with self._waits(f"waiting for {taker} to take the outputs"):
+            for topic, batches in parts.items():
+                whole = batches[0] if len(batches) == 1 else in_order(concat(batches))
+                self._topics.write(topic, whole, batch_id, reads)
+            self._topics.complete(batch_id)
 
     def _fitting(self, letters: pa.RecordBatch) -> pa.RecordBatch:
         largest = self._topics.largest(self._dead_letters)

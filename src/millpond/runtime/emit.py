@@ -29,7 +29,7 @@ class StepFailure(Exception):
     """A step failed; carries the step to where the record is known."""
 
     def __init__(
-        self, step: Step, error: Exception, rows: tuple[int, ...] = (), happening: Any = None
+        self, step: Step, error: BaseException, rows: tuple[int, ...] = (), happening: Any = None
     ) -> None:
         super().__init__(f"{step} failed: {type(error).__name__}")
         self.step = step

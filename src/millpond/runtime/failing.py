@@ -30,6 +30,7 @@ from millpond.errors import (
     shown,
 )
 from millpond.record import NOWHERE, MessageContext, Origin
+from millpond.runtime.at_work import ENDINGS, failure_of
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.compose import Finisher
 from millpond.runtime.emit import Emitter, StepFailure
@@ -71,7 +72,10 @@ class Failures:
         undo: bool,
         on_error: str,
         on_processing_error: Callable[..., bool] | None,
+        more: tuple[type[BaseException], ...] = (),
     ) -> None:
+        self.caught: tuple[type[BaseException], ...] = (StepFailure, *ENDINGS, *more)
+        """What is a failure of the record in hand."""
         self._origin = origin
         self._scope = scope
         self._emitters = emitters
@@ -124,15 +128,16 @@ class Failures:
             try:
                 call()
                 return True
-            except StepFailure as failure:
-                if not self.settle(failure, marks):
+            except self.caught as error:
+                if not self.settle(failure_of(error, self._entry(self._origin.index).read), marks):
                     return False
             self._origin.path, self._scope.timestamp = path, timestamp
 
-    def describe(self, failure: StepFailure) -> Failure:
+    def describe(self, failure: StepFailure, origin: Origin | None = None) -> Failure:
         """Return what is told of a failure on the record in hand."""
-        record, entry = self._record(self._origin.index), self._entry(self._origin.index)
-        context = self._origin.context()
+        origin = origin or self._origin
+        record, entry = self._record(origin.index), self._entry(origin.index)
+        context = origin.context()
         if failure.happening is not None:
             context = MessageContext("", NOWHERE, failure.happening.at)
         elif context.partition == NOWHERE:
@@ -182,7 +187,7 @@ class Failures:
                 logger = logging.getLogger("millpond")
                 if self._on_processing_error(failure.error, self._origin.context(), logger):
                     return False
-            except Exception as error:
+            except (Exception, *ENDINGS) as error:
                 raise Fatal(self.describe(StepFailure(failure.step, error))) from error
         if self._on_error == "stop":
             raise Fatal(self.describe(failure))
@@ -293,7 +298,7 @@ def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
     )
 
 
-def _pickled(error: Exception) -> bytes | None:
+def _pickled(error: BaseException) -> bytes | None:
     """Return an exception as bytes, where it can be loaded again and quotes no huge record."""
     try:
         pickled = pickle.dumps(error)
@@ -303,7 +308,7 @@ def _pickled(error: Exception) -> bytes | None:
     return pickled if len(pickled) <= _EXCEPTION else None
 
 
-def _error_text(error: Exception) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

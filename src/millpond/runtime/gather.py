@@ -75,6 +75,8 @@ class BatchReport:
     """The next moment of each clock at which a touched group has something to do."""
     clock_seq: int = 0
     """Which clock the batch went by."""
+    waited: dict[str, float] = field(default_factory=dict)
+    """For how many seconds its delivery waited for a sink or a broker, where that was a second."""
     held_back: list[HeldBack] = field(default_factory=list)
     """The sources for which windows or timers wait, though other records have passed them."""
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from millpond.errors import MillpondError, shown
 from millpond.plan.plan import Plan, Stage
 from millpond.record import Origin
+from millpond.runtime.at_work import ENDINGS, failure_of
 from millpond.runtime.clock import Clock
 from millpond.runtime.emit import Push, StepFailure
 from millpond.state.agenda import NEVER, Agenda
@@ -264,7 +265,8 @@ class TimerWatcher:
                 scope.timestamp = first.at
                 try:
                     first.run(key)
-                except StepFailure as failure:
+                except (StepFailure, *ENDINGS) as error:
+                    failure = failure_of(error, self._step)
                     raise StepFailure(failure.step, failure.error, happening=first) from failure
                 fired += 1
             if fired:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 import pickle
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, repeat
@@ -25,6 +26,7 @@ from millpond.errors import Failure
 from millpond.plan.layouts import Layout
 from millpond.plan.plan import Edge, Plan, Stage
 from millpond.record import Origin, current_origin
+from millpond.runtime.at_work import failure_of
 from millpond.runtime.batch import (
     BEFORE,
     BEHIND,
@@ -40,11 +42,12 @@ from millpond.runtime.batch import (
 from millpond.runtime.clock import Clock
 from millpond.runtime.combine import Combiner
 from millpond.runtime.compose import Composer
-from millpond.runtime.emit import Emitter, StepFailure
+from millpond.runtime.emit import Emitter, Push, StepFailure
 from millpond.runtime.entry import Entry, latest_of, make_entries
 from millpond.runtime.failing import Failures, Fatal
 from millpond.runtime.fields import edge_changes, needs_metadata, output_changes
 from millpond.runtime.payloads import Payloads
+from millpond.runtime.place import Place
 from millpond.runtime.schedule import Schedule
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
@@ -79,6 +82,8 @@ class Settings:
     """For each key scope and store the layouts that its states may have, the present one last."""
     loglevel: str | int | None = None
     """From which level on what functions log is shown; None: their logging is left alone."""
+    places: Path | None = None
+    """Where workers on this machine say what they are at; see `place`."""
 
     @property
     def undo(self) -> bool:
@@ -107,7 +112,10 @@ class Counts:
 class StageRunner:
     """A stage at work. Built once per task, run for each batch or key group."""
 
-    def __init__(self, plan: Plan, stage: Stage, settings: Settings) -> None:
+    def __init__(
+        self, plan: Plan, stage: Stage, settings: Settings, place: Place | None = None
+    ) -> None:
+        self._place = place or Place()
         self.plan = plan
         self.stage = stage
         self._settings = settings
@@ -144,6 +152,7 @@ class StageRunner:
             self._weigh,
             plan.lifts.get(stage.scope, {}),
             settings.layouts.get(stage.scope, {}),
+            self._stepping,
         )
         self.entries = make_entries(plan, stage, composer, settings.codec)
         self._clocked = composer.clocked
@@ -157,6 +166,8 @@ class StageRunner:
             undo=self._undo,
             on_error=settings.on_error,
             on_processing_error=settings.on_processing_error,
+            # Here, and not in a worker, it may be a person's Ctrl-C.
+            more=() if place is None else (KeyboardInterrupt,),
         )
         self._direct: dict[Step, tuple[Combiner, str | None]] = {
             read: way for read in plan.reads if (way := self._direct_way(read))
@@ -174,6 +185,11 @@ class StageRunner:
             or len(self.plan.children[step]) > 1
             for step in self.stage.steps
         )
+
+    def _stepping(self, step: Step, push: Push) -> Push:
+        if not self._place.is_exact:
+            return push
+        return self._place.stepping(list(self.plan.children).index(step), push)
 
     def _combines(self, edge: Edge) -> bool:
         # Where a failed record is let go, what it did must be undone, record by record; where
@@ -266,6 +282,7 @@ class StageRunner:
             self._scope.open(pages)
         clock = self._set_clock(clock, pages)
         counts = Counts()
+        self._place.enter(self.stage.number, group, entered)
         token = current_origin.set(self._origin)
         try:
             if pages is not None:
@@ -281,6 +298,7 @@ class StageRunner:
             return
         finally:
             current_origin.reset(token)
+            self._place.leave()
         timers = self._failures.take_timers()
         counts.add(timers, dead=timers)
         if pages is not None:
@@ -302,6 +320,16 @@ class StageRunner:
                 return
             if batch is not None:
                 yield from self._edge_rows(batch, edge, combiner.columns, self._clock)
+
+    @property
+    def index(self) -> int:
+        """Which record of those in hand is being run; another thread may ask."""
+        return self._origin.index
+
+    def whereabouts(self, step: Step) -> Failure:
+        """Return what is told of the record in hand; another thread may ask."""
+        # A copy of the origin: what is asked of it is kept in it.
+        return self._failures.describe(StepFailure(step, TimeoutError()), copy(self._origin))
 
     def _set_clock(self, clock: Clock | None, pages: Pages | None) -> Clock:
         if pages is not None and self._settings.keeps_clock:
@@ -353,6 +381,7 @@ class StageRunner:
             moments.append(happening.at)
             self._origin.index, self._origin.path = len(keys) - 1, key_bytes or b""
             self._scope.timestamp = happening.at
+            self._place.due(key_bytes, happening.at)
             shown = None if key_bytes is None else entry.decode_key(key_bytes)
             if not self._failures.attempt(partial(happening.run, shown)):
                 happening.drop()
@@ -400,7 +429,7 @@ class StageRunner:
             yield from self._quick_loop(entered, entry, pages)
             return
         key, headers, metadata = None, None, self._metadata
-        columns = self._columns(entered, entries, pages)
+        columns = self._place.each(self._columns(entered, entries, pages))
         for index, (raw, raw_key, timestamp, raw_headers) in enumerate(columns):
             if not single:
                 entry = entries[index]
@@ -424,12 +453,13 @@ class StageRunner:
                         raise entry.unreadable(raw, error) from error
                     push(value, key, timestamp, headers)
                     break
-                except StepFailure as failure:
-                    if not failures.settle(failure, marks):
+                except failures.caught as error:
+                    if not failures.settle(failure_of(error, entry.read), marks):
                         break
             if undo:
                 scope.keep()
             if not index % _STRETCH and index:
+                self._place.reach(index)
                 fresh_bytes += self._recent_bytes()
                 if fresh_bytes > _CHUNK_BYTES:
                     yield
@@ -453,9 +483,11 @@ class StageRunner:
             return
         keys = entered.column("key").to_pylist() if keyed else repeat(None)
         timestamps = entered.column("timestamp").to_pylist()
-        records = zip(range(len(values)), values, keys, timestamps, strict=False)
+        numbered = zip(range(len(values)), values, keys, timestamps, strict=False)
+        records = iter(self._place.each(numbered))
         fresh_bytes = 0
-        for _ in range(0, len(values), _STRETCH):
+        for done in range(0, len(values), _STRETCH):
+            self._place.reach(done)
             for index, raw, raw_key, timestamp in islice(records, _STRETCH):
                 origin.index = index
                 if keyed:
@@ -467,8 +499,8 @@ class StageRunner:
                     except Exception as error:
                         raise entry.unreadable(raw, error) from error
                     push(value, None, timestamp, None)
-                except StepFailure as failure:
-                    self._failures.settle(failure, [])
+                except self._failures.caught as error:
+                    self._failures.settle(failure_of(error, entry.read), [])
             fresh_bytes += self._recent_bytes()
             if fresh_bytes > _CHUNK_BYTES:
                 yield

@@ -34,7 +34,14 @@ from millpond.connectors.sources import (
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.durable import Disk
-from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError, StepError
+from millpond.errors import (
+    EngineError,
+    Failure,
+    MillpondError,
+    SimulatedCrash,
+    StateError,
+    StepError,
+)
 from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
@@ -46,11 +53,14 @@ from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, Gathered, gather, log_late
 from millpond.runtime.history import HistoryReader
 from millpond.runtime.jumps import JumpWatch
+from millpond.runtime.place import RUNS
 from millpond.runtime.stage import Settings
+from millpond.runtime.waiting import Waiting, Waits
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.logs import without_missing_keys
 from millpond.spark.opened import close_all
+from millpond.spark.places import Places, Worker, lost_task
 from millpond.spark.query import Query, engine_error, without_py4j_log
 from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
@@ -74,6 +84,9 @@ _NOTED = 100
 # Seconds between two looks at the query where it may end by itself, where it may not, and between
 # two computations of the lag. A look asks the JVM, two or three calls.
 _LOOK, _GLANCE, _LAG = 0.05, 0.25, 0.5
+
+# Seconds that the end of a run waits for the last look at the lag.
+_LAST_LAG = 1.0
 
 logger = logging.getLogger("millpond")
 
@@ -147,6 +160,12 @@ class SparkRun:
         self._outputs = 0
         self._scope = Scope()
         """What sinks have opened, on the driver."""
+        self._asked: list[tuple[int, float]] = []
+        """The signals that asked for a stop, and when."""
+        self._waits = Waits()
+        self._places: Places | None = None
+        self.waiting: list[Waiting] = []
+        """What does not answer at present; for people."""
         self._busy = time.monotonic()
         self._looked = -_LAG
         self._offsets: dict[str, dict[str, int]] = {}
@@ -171,13 +190,16 @@ class SparkRun:
             stack.enter_context(without_py4j_log())
             session = self._program.session(self._directory.folder.path)
             stack.enter_context(without_missing_keys(session))
-            stack.enter_context(_signals(self._stop))  # behind Spark, which sets its own
+            stack.enter_context(
+                _signals(self._stop, self._asked)
+            )  # behind Spark, which sets its own
             stack.callback(self._scope.close)
             self._payloads = self._folder_here(session, stack, "millpond-rows-")
             self._opened = self._folder_here(session, stack, "millpond-opened-")
             if self._opened is not None:
                 stack.callback(close_all, self._opened.path)
             self._prepare(session)
+            self._prepare_places(session, stack)
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
             self._disk = self._make_disk(stack)
@@ -254,6 +276,7 @@ class SparkRun:
             payloads=None if self._payloads is None else self._payloads.path,
             layouts=self._manifest.layouts,
             loglevel=config.loglevel,
+            places=self._places_folder,
         )
 
     def _folder_here(self, session: SparkSession, stack: ExitStack, prefix: str) -> Scratch | None:
@@ -266,6 +289,17 @@ class SparkRun:
             return None
         stack.callback(folder.remove)
         return folder
+
+    def _prepare_places(self, session: SparkSession, stack: ExitStack) -> None:
+        """Have workers on this machine say what they are at."""
+        folder = self._folder_here(session, stack, "millpond-places-")
+        self._places_folder = None if folder is None else folder.path
+        if folder is None:
+            return
+        readers = self._readers.items()
+        waits_for = {name: r.waits_for for name, r in readers if hasattr(r, "waits_for")}
+        self._places = Places(folder.path, self._plan, self._program.codec, waits_for)
+        stack.callback(self._places.kill_busy)
 
     def _has_foreign_sources(self) -> bool:
         return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
@@ -388,6 +422,7 @@ class SparkRun:
             self._meter.show,
             stream=stream,
             metadata=self._limits.metadata,
+            waits=self._waits,
         )
 
     def _positions(self, number: int) -> dict[str, dict[str, int]]:
@@ -419,6 +454,7 @@ class SparkRun:
         if self._payloads is not None:
             self._payloads.clear()
         self._busy = time.monotonic()
+        gathered.report.waited = self._waits.take_done()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
         if self._backfill is not None:
@@ -524,7 +560,7 @@ class SparkRun:
         """Watch the query to its end, and leave everything so that a later run can go on."""
         try:
             self._watch(query)
-            query.check()
+            self._check_query(query)
         except (ConnectionError, Py4JError) as error:
             msg = (
                 f"Spark's JVM does not answer any more: {error}\n"
@@ -539,6 +575,23 @@ class SparkRun:
             if not self._ended.is_set():
                 self._end(query)
 
+    def _check_query(self, query: Query) -> None:
+        """Raise what ended the query; where it was the loss of a worker, with step and record."""
+        try:
+            query.check()
+        except EngineError as error:
+            task = lost_task(str(error))
+            lost = self._places.lost(task) if self._places and task is not None else None
+            if lost is None:
+                raise
+            twice = " twice" if lost.spot.is_exact else ""
+            what = f"lost its worker process{twice} (os._exit, a crash, or out of memory),"
+            raise StepError(self._failure(lost, what, _FIX_LOST)) from None
+
+    def _failure(self, worker: Worker, error: str, fix: str) -> Failure:
+        assert self._places is not None
+        return self._places.failure(worker, error, fix)
+
     def _end(self, query: Query) -> None:
         self._ended.set()
         # It may not hide what ended the run: the JVM may be gone.
@@ -548,8 +601,10 @@ class SparkRun:
         self._feeder.join(_LAST_ITEM)
 
     def _watch(self, query: Query) -> None:
-        next_lag = 0.0
+        next_look = 0.0
         limits, wall = self._limits, JumpWatch()
+        looker = threading.Thread(target=self._keep_looking, name="millpond-lag", daemon=True)
+        looker.start()
         ends_alone = limits.timeout or limits.count or limits.drain or self._spools
         while not query.wait(_LOOK if ends_alone or self._stop.is_set() else _GLANCE):
             if self._feed_error is not None:
@@ -560,16 +615,58 @@ class SparkRun:
                     "Spark waits for the next batch of commit_interval by the wall clock, until it "
                     "shows what it did before.\nFix: stop the program, and run it again."
                 )
-            if now >= next_lag:
-                self._meter.lag(self._shown_lag())
-                next_lag = now + _LAG
+            if now >= next_look:
+                self._look_around(now)
+                next_look = now + _LAG
             if limits.timeout and query.is_active and query.is_busy:
                 self._busy = now
             if self._stop.is_set() or self._is_finished(now):
                 self._meter.stopping()
                 query.ask_to_stop()
-        self._looked = -_LAG
-        self._meter.lag(self._shown_lag())
+            self._check_patience(now)
+        self._ended.set()
+        looker.join(_LAST_LAG)
+        if not looker.is_alive():  # else it waits for a broker that is away
+            self._looked = -_LAG
+            self._meter.lag(self._shown_lag())
+
+    def _keep_looking(self) -> None:
+        """Keep the lag known: in a thread of its own, because a broker may not answer."""
+        with suppress(Py4JError, ConnectionError):  # the JVM is gone, which others say
+            while not self._ended.wait(_LAG):
+                self._meter.lag(self._shown_lag())
+
+    def _look_around(self, now: float) -> None:
+        """Find what does not answer; give up on a record that takes too long."""
+        workers = [] if self._places is None else self._places.look()
+        waiting = self._waits.now()
+        if self._places is not None:
+            waiting += self._places.waiting(workers)
+        away = {
+            f"waiting for {reader.waits_for}": reader.away_since
+            for reader in reversed(self._readers.values())
+            if getattr(reader, "away_since", None) is not None
+        }
+        wall = time.time()
+        waiting += [Waiting(w, wall - now + since, now - since) for w, since in away.items()]
+        self.waiting = waiting
+        self._meter.waiting(waiting)
+        limit = self._program.config.step_timeout
+        for worker in workers:
+            if limit and worker.spot.doing == RUNS and now - worker.since >= limit:
+                error = f"has taken {now - worker.since:.0f} s, and step_timeout is {limit:g} s,"
+                failure = self._failure(worker, error, _FIX_TIMEOUT)
+                assert self._places is not None
+                self._places.kill(worker.pid)
+                raise StepError(failure)
+
+    def _check_patience(self, now: float) -> None:
+        """End the run where a signal asked for a stop and the batch does not end."""
+        limit = self._program.config.stop_timeout
+        if self._asked and now - self._asked[0][1] >= limit:
+            what = "; ".join(map(str, self.waiting)) or "the batch is still at work"
+            logger.warning("the batch did not end in %g s, ending without it: %s", limit, what)
+            raise _AtOnce(self._asked[0][0])
 
     def _is_finished(self, now: float) -> bool:
         limits = self._limits
@@ -647,8 +744,19 @@ class _AtOnce(BaseException):
     """A second signal came. py4j would log a KeyboardInterrupt with its stack."""
 
 
+# What is said of a worker that was lost, and of a record that takes too long.
+_FIX_LOST = (
+    "correct the function, or give the machine more memory, and run again: the run continues with "
+    "this batch, nothing of it was committed"
+)
+_FIX_TIMEOUT = (
+    "correct what the function waits for, or raise step_timeout, and run again: the run continues "
+    "with this batch, nothing of it was committed"
+)
+
+
 @contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
+def _signals(stop: threading.Event, asked: list[tuple[int, float]]) -> Iterator[None]:
     """While running, SIGINT and SIGTERM ask for a stop; a second one ends the run at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -656,14 +764,12 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 
     def ask(number: int, frame: Any) -> None:
         name = signal.Signals(number).name
-        if is_asked:
+        if asked:
             logger.warning("%s again: ending without waiting for the batch", name)
             raise _AtOnce(number)
-        is_asked.append(number)
+        asked.append((number, time.monotonic()))
         stop.set()
         logger.info("%s: stopping after the current batch; once more ends at once", name)
-
-    is_asked: list[int] = []
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

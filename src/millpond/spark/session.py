@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -272,7 +273,7 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
-    conf = SparkConf().setMaster(master).setAppName(f"millpond {name}")
+    conf = SparkConf().setMaster(_with_second_try(master)).setAppName(f"millpond {name}")
     local = {**_LOCAL, **socket_settings()} if is_local else {}
     config, hidden = divide(config)
     for key, value in {**_SESSION, **local, **config}.items():
@@ -292,6 +293,16 @@ def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
             raise EngineError(msg) from error
     _started[0] = session.sparkContext
     return session
+
+
+def _with_second_try(master: str) -> str:
+    """Return a local master with which a task runs once more where its worker was lost.
+
+    Spark's default is no other try here, and three on a cluster. The system may have killed a
+    worker for its memory; and the second one notes each record, so that it can be named.
+    """
+    found = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*\])?", master)
+    return master if found is None else f"local[{found[1] or 1},2]"
 
 
 def _gateway(conf: SparkConf) -> Any:

@@ -19,11 +19,13 @@ from millpond.plan.plan import Plan, Stage
 from millpond.runtime.batch import Row, wake_row
 from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
+from millpond.runtime.place import Place
 from millpond.runtime.read import entered, read_range, run_source
 from millpond.runtime.stage import StageRunner
 from millpond.spark.pipe import BLOB, BLOB_ID, SparkStore
 from millpond.spark.ship import Shipment
 from millpond.spark.source import WAKE
+from millpond.spark.watched import place_here
 
 __all__ = ["LayerProcessor", "ReadStage", "RowsStage"]
 
@@ -45,32 +47,60 @@ class ReadStage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan, settings = self._shipment.load_plan()
-        runner = StageRunner(plan, plan.stages[0], settings)
+        place = place_here(settings.places)
+        runner = StageRunner(plan, plan.stages[0], settings, place)
         try:
-            yield from _messages(self._rows(runner, batches), self._groups_back)
+            yield from _messages(self._rows(runner, batches, place), self._groups_back)
         finally:
             runner.close()
 
-    def _rows(self, runner: StageRunner, batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    def _rows(
+        self, runner: StageRunner, batches: Iterator[pa.RecordBatch], place: Place
+    ) -> Iterator[Row]:
         readers, names = self._shipment.load_readers(), self._names
         for batch in batches:
             ranges = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            _fetch(readers, names, ranges)
+            _fetch(readers, names, self._numbers, ranges, place)
             for source, partition, start, end, told in ranges:
                 if source == WAKE:
                     yield wake_row(partition, start, told)
                     continue
                 number, clock = self._numbers[source], Clock.decode(told)
-                for records in read_range(readers[names[source]], number, partition, start, end):
+                given = read_range(readers[names[source]], number, partition, start, end)
+                for records in _noted(given, place, number, partition, start, end):
                     yield from run_source(runner, number, records, clock)
         yield from runner.drain()
 
 
-def _fetch(readers: dict[str, Any], names: list[str], ranges: list[tuple[Any, ...]]) -> None:
+def _fetch(
+    readers: dict[str, Any],
+    names: list[str],
+    numbers: list[int],
+    ranges: list[tuple[Any, ...]],
+    place: Place,
+) -> None:
     """Tell the readers that want to know it what they will be asked for."""
     for number, name in enumerate(names):
-        if hasattr(readers[name], "fetch"):
-            readers[name].fetch([places[1:4] for places in ranges if places[0] == number])
+        wanted = [places[1:4] for places in ranges if places[0] == number]
+        if wanted and hasattr(readers[name], "fetch"):
+            partition, start, end = wanted[0]
+            place.reading(numbers[number], int(partition), start, end)
+            readers[name].fetch(wanted)
+            place.leave()
+
+
+def _noted(
+    given: Iterator[pa.RecordBatch], place: Place, source: int, partition: str, *ends: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range; the place says so while they are waited for."""
+    number = int(partition) if partition.isdecimal() else -1
+    while True:
+        place.reading(source, number, *ends)
+        records = next(given, None)
+        place.leave()
+        if records is None:
+            return
+        yield records
 
 
 class RowsStage:
@@ -90,7 +120,7 @@ class RowsStage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan, settings = self._shipment.load_plan()
-        runner = StageRunner(plan, plan.stages[0], settings)
+        runner = StageRunner(plan, plan.stages[0], settings, place_here(settings.places))
         try:
             yield from _messages(self._rows(runner, batches), self._groups_back)
         finally:
@@ -162,7 +192,7 @@ class LayerProcessor(StatefulProcessor):
             stage = self._stage(plan, scope)
             if stage is None:
                 return None
-            self._runners[scope] = StageRunner(plan, stage, settings)
+            self._runners[scope] = StageRunner(plan, stage, settings, place_here(settings.places))
         return self._runners[scope]
 
     def _stage(self, plan: Plan, scope: str) -> Stage | None:

@@ -121,6 +121,11 @@ class Connection:
     def address(self) -> str:
         return self.config.bootstrap_servers
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"Kafka at {self.address}"
+
     # --- clients ----------------------------------------------------------------------------
 
     def admin(self) -> AdminClient:

@@ -75,6 +75,8 @@ class KafkaReader:
         self._patience = Patience(connection.config.patience)
         self.is_away = False
         """Whether the broker gave no answer when it was last asked."""
+        self.away_since: float | None = None
+        """Since when, by the monotonic clock."""
         self._looked = 0.0
         self._partitions = 0
         self._oldest: Offsets = {}
@@ -90,6 +92,11 @@ class KafkaReader:
             self._skips_lost,
             self._committed,
         )
+
+    @property
+    def waits_for(self) -> str:
+        """Who is waited for where no records come."""
+        return self._connection.name
 
     def uncommitted(self) -> KafkaReader:
         """Return a reader of the topic that sees what is not committed, too."""
@@ -115,6 +122,7 @@ class KafkaReader:
             TopicError: records were deleted before they were read, or the topic is another one.
             BrokerError: the broker has been away for too long.
         """
+        asked = time.monotonic()
         try:
             self._look()
             ends = self._ends()
@@ -122,8 +130,10 @@ class KafkaReader:
             if not _may_pass(error) or self._patience.is_over():
                 raise
             self.is_away = True
+            self.away_since = self.away_since or asked
             return begin
         self.is_away = False
+        self.away_since = None
         self._patience.renew()
         for partition, end in ends.items():
             self._check(partition, begin.get(partition, 0), end)

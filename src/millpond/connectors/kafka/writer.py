@@ -113,6 +113,11 @@ class KafkaWriter:
             self._take_over()
         self._offsets = GroupOffsets(connection, group)
 
+    @property
+    def waits_for(self) -> str:
+        """Who is waited for where a batch is not taken."""
+        return self._connection.name
+
     # --- a batch ----------------------------------------------------------------------------
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
