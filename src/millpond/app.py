@@ -611,8 +611,8 @@ class Application:
     def waiting(self) -> list[Waiting]:
         """What the run waits for at present: a step at a record, a sink, a broker.
 
-        Each has `what`, `since` (seconds since 1970), `seconds`, `more` and `fix`. What answers at
-        once is in it, too, with few seconds; the live line and the log begin at ten.
+        What has taken a second is in it; the live line and the log begin at ten. Each has `what`,
+        `since` (seconds since 1970), `seconds`, `more` (file and line, where known) and `fix`.
         """
         return [] if self._running is None else list(self._running.waiting)
 

@@ -176,6 +176,8 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
 def _error_of(failure: Failure) -> MillpondError:
     """Return what is to be raised: the step's failure, or that of the state or engine behind it."""
     cause = None if failure.exception is None else pickle.loads(failure.exception)
+    if isinstance(cause, MillpondError) and not failure.step:
+        return cause  # of a source
     # No fault of the function or the record.
     if isinstance(cause, StateError | EngineError | ResourceError):
         cause.add_note(f"Met by {failure.step} ({failure.call_site}), key {failure.key}.")

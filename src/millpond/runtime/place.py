@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.runtime.batch import records_schema
 from millpond.runtime.emit import Push
 
 __all__ = ["IDLE", "READS", "RUNS", "SIZE", "SPARE", "Place", "Spot"]
@@ -40,6 +41,9 @@ SIZE, _NUMBERS, SPARE = 8192, 256, 512
     _EXACT,
     _KEY_BYTES,
 ) = range(15)
+
+# The columns that say where a record came from; they have the same places in all batches.
+_PLACES = [records_schema(0).get_field_index(name) for name in ("source", "partition", "offset")]
 
 # What stands for a key that is not known, and one that is None.
 _UNKNOWN, _NONE = -2, -1
@@ -104,11 +108,12 @@ class Place:
         numbers[_KEY_BYTES] = _UNKNOWN
         numbers[_SOURCE] = numbers[_LAST_SOURCE] = -1
         if rows:
-            places = [entered.column(name) for name in ("source", "partition", "offset")]
-            numbers[_SOURCE], numbers[_PARTITION], numbers[_FIRST] = (c[0].as_py() for c in places)
-            numbers[_LAST_SOURCE], numbers[_LAST_PARTITION], numbers[_LAST] = (
-                column[rows - 1].as_py() for column in places
-            )
+            # By number: looking for a column's name takes as long as all else here.
+            source, partition, offset = (entered.column(at) for at in _PLACES)
+            numbers[_SOURCE], numbers[_LAST_SOURCE] = source[0].as_py(), source[rows - 1].as_py()
+            numbers[_PARTITION] = partition[0].as_py()
+            numbers[_LAST_PARTITION] = partition[rows - 1].as_py()
+            numbers[_FIRST], numbers[_LAST] = offset[0].as_py(), offset[rows - 1].as_py()
         self._entered = entered if self.is_exact else None
         numbers[_DOING] = RUNS
 

@@ -6,17 +6,20 @@ records go on without a look at any of them.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.runtime.batch import HEADERS, Row, records_schema
+from millpond.errors import Failure, MillpondError
+from millpond.record import NOWHERE
+from millpond.runtime.batch import FAILURE, HEADERS, Row, kind_of, records_schema
 from millpond.runtime.clock import Clock
 from millpond.runtime.stage import StageRunner
 
-__all__ = ["entered", "read_range", "run_source"]
+__all__ = ["entered", "given_up", "read_range", "run_source"]
 
 # Records of one range that a stage holds at a time.
 _SLICE = 100_000
@@ -79,3 +82,10 @@ def run_source(
         return runner.run(records, [runner.entries[number]], clock=clock)
     columns = HEADERS if "headers" in records.schema.names else 0
     return runner.forward(records, number, edge, columns, clock)
+
+
+def given_up(error: MillpondError) -> Row:
+    """Return what ends the run with an error of a source: no step and no record is to blame."""
+    nothing = dict.fromkeys(("step", "call_site", "topic", "key", "error", "traceback"), "")
+    failure = Failure(**nothing, partition=NOWHERE, offset=-1, exception=pickle.dumps(error))
+    return Row("", -1, kind_of(FAILURE, 0), pickle.dumps(failure))

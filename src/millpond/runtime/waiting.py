@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from millpond.runtime.held import silence
 
-__all__ = ["SHOWN_AFTER", "Reminder", "Waiting", "Waits"]
+__all__ = ["SHOWN_AFTER", "WORTH_A_WORD", "Reminder", "Waiting", "Waits"]
 
 # Seconds after which something that is waited for is shown and logged.
 SHOWN_AFTER = 10.0
@@ -23,8 +23,8 @@ SHOWN_AFTER = 10.0
 # How many times longer than before something is waited for when it is logged again.
 _GROWTH = 4
 
-# Seconds from which on a batch says in its report what it waited for.
-_WORTH_A_WORD = 1.0
+# Seconds from which on `app.waiting` has it, and the report of a batch.
+WORTH_A_WORD = 1.0
 
 logger = logging.getLogger("millpond")
 
@@ -68,7 +68,7 @@ class Waits:
             with self._lock:
                 del self._open[number]
                 took = self._clock() - began
-                if took >= _WORTH_A_WORD:
+                if took >= WORTH_A_WORD:
                     self._done[what] = self._done.get(what, 0.0) + took
 
     def _begin(self, what: str, fix: str) -> tuple[int, float]:

@@ -55,7 +55,7 @@ from millpond.runtime.history import HistoryReader
 from millpond.runtime.jumps import JumpWatch
 from millpond.runtime.place import RUNS
 from millpond.runtime.stage import Settings
-from millpond.runtime.waiting import Waiting, Waits
+from millpond.runtime.waiting import WORTH_A_WORD, Waiting, Waits
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.logs import without_missing_keys
@@ -194,12 +194,14 @@ class SparkRun:
                 _signals(self._stop, self._asked)
             )  # behind Spark, which sets its own
             stack.callback(self._scope.close)
+            stack.callback(self._kill_busy)
+            self._places_folder = self._folder_here(session, stack, "millpond-places-")
             self._payloads = self._folder_here(session, stack, "millpond-rows-")
             self._opened = self._folder_here(session, stack, "millpond-opened-")
             if self._opened is not None:
                 stack.callback(close_all, self._opened.path)
             self._prepare(session)
-            self._prepare_places(session, stack)
+            self._prepare_places()
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
             self._disk = self._make_disk(stack)
@@ -276,7 +278,7 @@ class SparkRun:
             payloads=None if self._payloads is None else self._payloads.path,
             layouts=self._manifest.layouts,
             loglevel=config.loglevel,
-            places=self._places_folder,
+            places=None if self._places_folder is None else self._places_folder.path,
         )
 
     def _folder_here(self, session: SparkSession, stack: ExitStack, prefix: str) -> Scratch | None:
@@ -290,16 +292,18 @@ class SparkRun:
         stack.callback(folder.remove)
         return folder
 
-    def _prepare_places(self, session: SparkSession, stack: ExitStack) -> None:
-        """Have workers on this machine say what they are at."""
-        folder = self._folder_here(session, stack, "millpond-places-")
-        self._places_folder = None if folder is None else folder.path
-        if folder is None:
+    def _prepare_places(self) -> None:
+        """Be ready to see what workers on this machine are at."""
+        if self._places_folder is None:
             return
         readers = self._readers.items()
         waits_for = {name: r.waits_for for name, r in readers if hasattr(r, "waits_for")}
-        self._places = Places(folder.path, self._plan, self._program.codec, waits_for)
-        stack.callback(self._places.kill_busy)
+        codec = self._program.codec
+        self._places = Places(self._places_folder.path, self._plan, codec, waits_for)
+
+    def _kill_busy(self) -> None:
+        if self._places is not None:
+            self._places.kill_busy()
 
     def _has_foreign_sources(self) -> bool:
         return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
@@ -649,7 +653,7 @@ class SparkRun:
         }
         wall = time.time()
         waiting += [Waiting(w, wall - now + since, now - since) for w, since in away.items()]
-        self.waiting = waiting
+        self.waiting = [one for one in waiting if one.seconds >= WORTH_A_WORD]
         self._meter.waiting(waiting)
         limit = self._program.config.step_timeout
         for worker in workers:

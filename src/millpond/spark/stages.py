@@ -15,12 +15,13 @@ import pyarrow as pa
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from millpond.errors import BrokerError, TopicError
 from millpond.plan.plan import Plan, Stage
 from millpond.runtime.batch import Row, wake_row
 from millpond.runtime.clock import Clock
 from millpond.runtime.keyed import run_group
 from millpond.runtime.place import Place
-from millpond.runtime.read import entered, read_range, run_source
+from millpond.runtime.read import entered, given_up, read_range, run_source
 from millpond.runtime.stage import StageRunner
 from millpond.spark.pipe import BLOB, BLOB_ID, SparkStore
 from millpond.spark.ship import Shipment
@@ -55,6 +56,14 @@ class ReadStage:
             runner.close()
 
     def _rows(
+        self, runner: StageRunner, batches: Iterator[pa.RecordBatch], place: Place
+    ) -> Iterator[Row]:
+        try:
+            yield from self._read(runner, batches, place)
+        except (TopicError, BrokerError) as error:
+            yield given_up(error)  # no task fails, or Spark would wait for the broker once more
+
+    def _read(
         self, runner: StageRunner, batches: Iterator[pa.RecordBatch], place: Place
     ) -> Iterator[Row]:
         readers, names = self._shipment.load_readers(), self._names

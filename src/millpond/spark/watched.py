@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,8 +51,20 @@ ASKED = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
 # Frames that are told of, and characters of each text: all of it fits into the file.
 _FRAMES, _TEXT = 12, 400
 
-_files: dict[Path, mmap.mmap] = {}
-"""The file of this process in the folder of each run, the present one last."""
+
+@dataclass(frozen=True)
+class _Shared:
+    """The files of this process in the folder of a run."""
+
+    buffer: mmap.mmap
+    lock: int
+    trace: int
+
+
+_files: dict[Path, _Shared] = {}
+
+_present: list[_Shared] = []
+"""That of the run whose task is, or was last, at work."""
 
 
 def place_here(folder: Path | None) -> Place:
@@ -59,9 +72,14 @@ def place_here(folder: Path | None) -> Place:
     context = TaskContext.get()
     task = -1 if context is None else context.taskAttemptId()
     is_again = context is not None and context.attemptNumber() > 0
-    if folder is None or (buffer := _shared(folder)) is None:
+    if folder is None or (shared := _shared(folder)) is None:
         return Place(None, task)
-    return Place(buffer, task, is_exact=is_again)
+    if _present != [shared]:
+        is_first, _present[:] = not _present, [shared]
+        _tell_of_crashes(shared.trace)
+        if is_first:
+            threading.Thread(target=_watch, name="millpond-watch", daemon=True).start()
+    return Place(shared.buffer, task, is_exact=is_again)
 
 
 def trace_file(file: Path) -> Path:
@@ -69,30 +87,34 @@ def trace_file(file: Path) -> Path:
     return file.with_suffix(".trace")
 
 
-def _shared(folder: Path) -> mmap.mmap | None:
+def _shared(folder: Path) -> _Shared | None:
     if folder not in _files:
         try:
-            file = folder / str(os.getpid())
-            descriptor = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
-            os.truncate(descriptor, SIZE)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # gone where the process is gone
-            buffer = mmap.mmap(descriptor, SIZE)
+            _files[folder] = _opened(folder / str(os.getpid()))
         except OSError:  # the run has ended, or there is no room: nobody is told
             return None
-        _tell_of_crashes(trace_file(file))
-        _files[folder] = buffer
-        if len(_files) == 1:
-            threading.Thread(target=_watch, name="millpond-watch", daemon=True).start()
+        for old in [old for old in _files if not old.exists()]:  # runs that have ended
+            shared = _files.pop(old)
+            if shared not in _present:
+                os.close(shared.lock)
+                os.close(shared.trace)
     return _files[folder]
 
 
-def _tell_of_crashes(file: Path) -> None:
+def _opened(file: Path) -> _Shared:
+    lock = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
+    os.truncate(lock, SIZE)
+    fcntl.flock(lock, fcntl.LOCK_SH)  # gone where the process is gone
+    trace = os.open(trace_file(file), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    return _Shared(mmap.mmap(lock, SIZE), lock, trace)
+
+
+def _tell_of_crashes(trace: int) -> None:
     """Have Python write down where it was when it is asked, and when it crashes."""
-    descriptor = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     if ASKED is not None:
-        faulthandler.register(ASKED, descriptor, all_threads=False)
+        faulthandler.register(ASKED, trace, all_threads=False)
     if "PYTHON_FAULTHANDLER_DIR" not in os.environ:  # else Spark does it
-        faulthandler.enable(descriptor, all_threads=False)
+        faulthandler.enable(trace, all_threads=False)
 
 
 # --- the thread that looks --------------------------------------------------------------------
@@ -105,7 +127,7 @@ def _watch() -> None:
     while True:
         time.sleep(_TICK)
         with suppress(Exception):  # it is for people: a record that moves on meanwhile is no harm
-            look(next(reversed(_files.values())), main)
+            look(_present[0].buffer, main)
         orphaned = orphaned + _TICK if os.getppid() != parent else 0.0
         if orphaned >= _ORPHANED:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -117,27 +139,23 @@ class _Look:
     def __init__(self) -> None:
         self._seen: tuple[Any, ...] = ()
         self._since = 0.0
-        self._told: tuple[Any, ...] = ()
 
     def __call__(self, buffer: mmap.mmap, main: int) -> None:
         now = time.monotonic()
         spot = Spot.read(buffer[:SPARE])
         frames = _frames(sys._current_frames().get(main)) if spot.doing == RUNS else []
         runner, (step, users) = _runner_in(frames), step_in(frames)
-        if runner is None or step is None:
-            self._seen = ()
-        elif (seen := (spot.turn, runner.index)) != self._seen:
+        seen = () if runner is None or step is None else (spot.turn, runner.index)
+        if seen != self._seen:
             self._seen, self._since = seen, now
-        else:
-            told = _told(runner, step, users, spot.turn, self._since)
-            if runner.index == seen[1]:
-                self._write(buffer, told)
-        if not self._seen and self._told:
             self._write(buffer, {})
+        elif runner is not None and step is not None:
+            told = _told(runner, step, users, spot.turn, self._since)
+            if seen == (told["turn"], runner.index):
+                self._write(buffer, told)
         BEAT.pack_into(buffer, SPARE, now)
 
     def _write(self, buffer: mmap.mmap, told: dict[str, Any]) -> None:
-        self._told = tuple(told.items())
         data = json.dumps(told).encode() if told else b""
         start = SPARE + BEAT.size
         TEXT.pack_into(buffer, start, 0)  # who reads now finds nothing, and not half of it
