@@ -56,6 +56,7 @@ class Worker:
     """Since when nothing has moved, by the monotonic clock."""
     told: dict[str, Any]
     """What its own thread saw; empty where it could not look."""
+    is_lost: bool = False
 
 
 class Places:
@@ -113,7 +114,7 @@ class Places:
         if worker.told:
             return self._of_told(worker.told, error, fix)
         spot = worker.spot
-        trace = self._trace(worker.pid)
+        trace = self._trace(worker)
         steps, place = self._steps_of(spot, trace), self._place(spot)
         is_record = spot.is_exact and spot.partition >= 0
         return Failure(
@@ -134,7 +135,7 @@ class Places:
         for pid, data in self._files(alive=False):
             spot = Spot.read(data)
             if spot.task == task and spot.doing != IDLE:
-                return Worker(pid, spot, time.monotonic(), {})
+                return Worker(pid, spot, time.monotonic(), {}, is_lost=True)
         return None
 
     def kill(self, pid: int) -> None:
@@ -151,11 +152,11 @@ class Places:
     # --- what files say ---------------------------------------------------------------------
 
     def _files(self, *, alive: bool = True) -> list[tuple[int, bytes]]:
-        """Return the places of the processes that live, or of those that are gone."""
+        """Return the places of the processes that live, or of all that there were."""
         found = []
         with suppress(FileNotFoundError):
             for file in self._folder.iterdir():
-                if not file.suffix and _lives(file) is alive:
+                if not file.suffix and (not alive or _lives(file)):
                     data = file.read_bytes()
                     if len(data) == SIZE:
                         found.append((int(file.name), data))
@@ -211,13 +212,13 @@ class Places:
         named = [step for step in steps if f", in {step.name}\n" in f"{trace}\n"]
         return named[-1:] or steps or list(self._plan.stages[spot.stage].steps)
 
-    def _trace(self, pid: int) -> str:
+    def _trace(self, worker: Worker) -> str:
         """Return the user's lines at work: those that a crash left, or a worker says when asked."""
-        file = trace_file(self._folder / str(pid))
-        if ASKED is not None and file.exists() and _lives(self._folder / str(pid)):
+        file = trace_file(self._folder / str(worker.pid))
+        if ASKED is not None and not worker.is_lost and file.exists():
             os.truncate(file, 0)
             with suppress(ProcessLookupError):
-                os.kill(pid, ASKED)
+                os.kill(worker.pid, ASKED)
             time.sleep(_ANSWER)
         found = re.findall(r'  File "(.*)", line (\d+) in (.*)', _read(file))
         users = []

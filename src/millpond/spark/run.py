@@ -34,14 +34,7 @@ from millpond.connectors.sources import (
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.durable import Disk
-from millpond.errors import (
-    EngineError,
-    Failure,
-    MillpondError,
-    SimulatedCrash,
-    StateError,
-    StepError,
-)
+from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
 from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
@@ -53,14 +46,13 @@ from millpond.runtime.deliver import Delivery
 from millpond.runtime.gather import BatchReport, Gathered, gather, log_late
 from millpond.runtime.history import HistoryReader
 from millpond.runtime.jumps import JumpWatch
-from millpond.runtime.place import RUNS
 from millpond.runtime.stage import Settings
-from millpond.runtime.waiting import WORTH_A_WORD, Waiting, Waits
+from millpond.runtime.waiting import Waiting
 from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.logs import without_missing_keys
+from millpond.spark.lookout import Lookout
 from millpond.spark.opened import close_all
-from millpond.spark.places import Places, Worker, lost_task
 from millpond.spark.query import Query, engine_error, without_py4j_log
 from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
@@ -162,10 +154,7 @@ class SparkRun:
         """What sinks have opened, on the driver."""
         self._asked: list[tuple[int, float]] = []
         """The signals that asked for a stop, and when."""
-        self._waits = Waits()
-        self._places: Places | None = None
-        self.waiting: list[Waiting] = []
-        """What does not answer at present; for people."""
+        self._lookout: Lookout | None = None
         self._busy = time.monotonic()
         self._looked = -_LAG
         self._offsets: dict[str, dict[str, int]] = {}
@@ -190,9 +179,8 @@ class SparkRun:
             stack.enter_context(without_py4j_log())
             session = self._program.session(self._directory.folder.path)
             stack.enter_context(without_missing_keys(session))
-            stack.enter_context(
-                _signals(self._stop, self._asked)
-            )  # behind Spark, which sets its own
+            # After Spark was started, which sets its own.
+            stack.enter_context(_signals(self._stop, self._asked))
             stack.callback(self._scope.close)
             stack.callback(self._kill_busy)
             self._places_folder = self._folder_here(session, stack, "millpond-places-")
@@ -201,7 +189,7 @@ class SparkRun:
             if self._opened is not None:
                 stack.callback(close_all, self._opened.path)
             self._prepare(session)
-            self._prepare_places()
+            self._lookout = self._make_lookout()
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
             self._disk = self._make_disk(stack)
@@ -292,18 +280,20 @@ class SparkRun:
         stack.callback(folder.remove)
         return folder
 
-    def _prepare_places(self) -> None:
-        """Be ready to see what workers on this machine are at."""
-        if self._places_folder is None:
-            return
-        readers = self._readers.items()
-        waits_for = {name: r.waits_for for name, r in readers if hasattr(r, "waits_for")}
-        codec = self._program.codec
-        self._places = Places(self._places_folder.path, self._plan, codec, waits_for)
+    @property
+    def waiting(self) -> list[Waiting]:
+        """What does not answer at present; for people."""
+        return [] if self._lookout is None else self._lookout.waiting
+
+    def _make_lookout(self) -> Lookout:
+        folder = None if self._places_folder is None else self._places_folder.path
+        program = self._program
+        limit = program.config.step_timeout
+        return Lookout(folder, self._plan, program.codec, self._readers, limit)
 
     def _kill_busy(self) -> None:
-        if self._places is not None:
-            self._places.kill_busy()
+        if self._lookout is not None:
+            self._lookout.kill_busy()
 
     def _has_foreign_sources(self) -> bool:
         return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
@@ -426,7 +416,7 @@ class SparkRun:
             self._meter.show,
             stream=stream,
             metadata=self._limits.metadata,
-            waits=self._waits,
+            waits=None if self._lookout is None else self._lookout.waits,
         )
 
     def _positions(self, number: int) -> dict[str, dict[str, int]]:
@@ -458,7 +448,8 @@ class SparkRun:
         if self._payloads is not None:
             self._payloads.clear()
         self._busy = time.monotonic()
-        gathered.report.waited = self._waits.take_done()
+        if self._lookout is not None:
+            gathered.report.waited = self._lookout.waits.take_done()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
         if self._backfill is not None:
@@ -584,17 +575,10 @@ class SparkRun:
         try:
             query.check()
         except EngineError as error:
-            task = lost_task(str(error))
-            lost = self._places.lost(task) if self._places and task is not None else None
-            if lost is None:
+            named = error if self._lookout is None else self._lookout.named(error)
+            if named is error:
                 raise
-            twice = " twice" if lost.spot.is_exact else ""
-            what = f"lost its worker process{twice} (os._exit, a crash, or out of memory),"
-            raise StepError(self._failure(lost, what, _FIX_LOST)) from None
-
-    def _failure(self, worker: Worker, error: str, fix: str) -> Failure:
-        assert self._places is not None
-        return self._places.failure(worker, error, fix)
+            raise named from None
 
     def _end(self, query: Query) -> None:
         self._ended.set()
@@ -605,10 +589,22 @@ class SparkRun:
         self._feeder.join(_LAST_ITEM)
 
     def _watch(self, query: Query) -> None:
+        """Watch the query until it has ended; the lag is looked for beside it."""
+        over = threading.Event()
+        looker = threading.Thread(target=self._know_lag, args=[over], daemon=True)
+        looker.start()
+        try:
+            self._watch_query(query)
+        finally:
+            over.set()
+        looker.join(_LAST_LAG)
+        if not looker.is_alive():  # else it waits for a broker that is away
+            self._looked = -_LAG
+            self._meter.lag(self._shown_lag())
+
+    def _watch_query(self, query: Query) -> None:
         next_look = 0.0
         limits, wall = self._limits, JumpWatch()
-        looker = threading.Thread(target=self._keep_looking, name="millpond-lag", daemon=True)
-        looker.start()
         ends_alone = limits.timeout or limits.count or limits.drain or self._spools
         while not query.wait(_LOOK if ends_alone or self._stop.is_set() else _GLANCE):
             if self._feed_error is not None:
@@ -619,8 +615,8 @@ class SparkRun:
                     "Spark waits for the next batch of commit_interval by the wall clock, until it "
                     "shows what it did before.\nFix: stop the program, and run it again."
                 )
-            if now >= next_look:
-                self._look_around(now)
+            if now >= next_look and self._lookout is not None:
+                self._meter.waiting(self._lookout.look())
                 next_look = now + _LAG
             if limits.timeout and query.is_active and query.is_busy:
                 self._busy = now
@@ -628,41 +624,14 @@ class SparkRun:
                 self._meter.stopping()
                 query.ask_to_stop()
             self._check_patience(now)
-        self._ended.set()
-        looker.join(_LAST_LAG)
-        if not looker.is_alive():  # else it waits for a broker that is away
-            self._looked = -_LAG
-            self._meter.lag(self._shown_lag())
 
-    def _keep_looking(self) -> None:
+    def _know_lag(self, over: threading.Event) -> None:
         """Keep the lag known: in a thread of its own, because a broker may not answer."""
         with suppress(Py4JError, ConnectionError):  # the JVM is gone, which others say
-            while not self._ended.wait(_LAG):
+            while True:
                 self._meter.lag(self._shown_lag())
-
-    def _look_around(self, now: float) -> None:
-        """Find what does not answer; give up on a record that takes too long."""
-        workers = [] if self._places is None else self._places.look()
-        waiting = self._waits.now()
-        if self._places is not None:
-            waiting += self._places.waiting(workers)
-        away = {
-            f"waiting for {reader.waits_for}": reader.away_since
-            for reader in reversed(self._readers.values())
-            if getattr(reader, "away_since", None) is not None
-        }
-        wall = time.time()
-        waiting += [Waiting(w, wall - now + since, now - since) for w, since in away.items()]
-        self.waiting = [one for one in waiting if one.seconds >= WORTH_A_WORD]
-        self._meter.waiting(waiting)
-        limit = self._program.config.step_timeout
-        for worker in workers:
-            if limit and worker.spot.doing == RUNS and now - worker.since >= limit:
-                error = f"has taken {now - worker.since:.0f} s, and step_timeout is {limit:g} s,"
-                failure = self._failure(worker, error, _FIX_TIMEOUT)
-                assert self._places is not None
-                self._places.kill(worker.pid)
-                raise StepError(failure)
+                if over.wait(_LAG):
+                    return
 
     def _check_patience(self, now: float) -> None:
         """End the run where a signal asked for a stop and the batch does not end."""
@@ -746,17 +715,6 @@ def _now_ms() -> int:
 
 class _AtOnce(BaseException):
     """A second signal came. py4j would log a KeyboardInterrupt with its stack."""
-
-
-# What is said of a worker that was lost, and of a record that takes too long.
-_FIX_LOST = (
-    "correct the function, or give the machine more memory, and run again: the run continues with "
-    "this batch, nothing of it was committed"
-)
-_FIX_TIMEOUT = (
-    "correct what the function waits for, or raise step_timeout, and run again: the run continues "
-    "with this batch, nothing of it was committed"
-)
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def place_here(folder: Path | None) -> Place:
     if _present != [shared]:
         is_first, _present[:] = not _present, [shared]
         _tell_of_crashes(shared.trace)
+        _forget_ended()
         if is_first:
             threading.Thread(target=_watch, name="millpond-watch", daemon=True).start()
     return Place(shared.buffer, task, is_exact=is_again)
@@ -93,12 +94,15 @@ def _shared(folder: Path) -> _Shared | None:
             _files[folder] = _opened(folder / str(os.getpid()))
         except OSError:  # the run has ended, or there is no room: nobody is told
             return None
-        for old in [old for old in _files if not old.exists()]:  # runs that have ended
-            shared = _files.pop(old)
-            if shared not in _present:
-                os.close(shared.lock)
-                os.close(shared.trace)
     return _files[folder]
+
+
+def _forget_ended() -> None:
+    """Let go of the files of runs that have ended."""
+    for folder in [folder for folder in _files if not folder.exists()]:
+        shared = _files.pop(folder)
+        os.close(shared.lock)
+        os.close(shared.trace)
 
 
 def _opened(file: Path) -> _Shared:
