@@ -203,4 +203,7 @@ def test_one_sigterm_ends_a_run_that_hangs_and_leaves_no_worker(tmp_path, where)
     assert program.returncode == 128 + signal.SIGTERM
     assert any("the batch did not end in 3 s, ending without it" in line for line in said), said
     assert not any("Traceback" in line for line in said), said
+    deadline = time.monotonic() + 10  # what was killed may take a moment to go
+    while worker and lives(worker) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not worker or not lives(worker)

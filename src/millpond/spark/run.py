@@ -34,7 +34,7 @@ from millpond.connectors.sources import (
 from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.durable import Disk
-from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError
+from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError, StepError
 from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
@@ -182,8 +182,8 @@ class SparkRun:
             # After Spark was started, which sets its own.
             stack.enter_context(_signals(self._stop, self._asked))
             stack.callback(self._scope.close)
-            stack.callback(self._kill_busy)
             self._places_folder = self._folder_here(session, stack, "millpond-places-")
+            stack.callback(self._kill_busy)  # when they have been asked to close what is open
             self._payloads = self._folder_here(session, stack, "millpond-rows-")
             self._opened = self._folder_here(session, stack, "millpond-opened-")
             if self._opened is not None:
