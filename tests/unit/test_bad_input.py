@@ -173,16 +173,20 @@ def test_a_key_that_cannot_be_read_is_a_dead_letter(app):
 
 
 def test_a_lone_surrogate_can_be_processed_and_is_refused_where_it_would_be_kept():
-    assert run_local(frame().apply(lambda value: value + "!"), [(None, "\ud800")]) == ["\ud800!"]
+    def program():
+        return frame(ListSource([], pickles=True))
+
+    assert run_local(program().apply(lambda v: v + "!"), [(None, "\ud800")]) == ["\ud800!"]
 
     with pytest.raises(StepError, match="lone surrogate(.|\n)*Fix:"):
         run_local(
-            frame().update(lambda v, state: state.set("v", v), stateful=True), [(None, "\ud800")]
+            program().update(lambda v, state: state.set("v", v), stateful=True), [(None, "\ud800")]
         )
 
 
 def test_a_lone_surrogate_that_cannot_be_written_names_the_step(app):
-    sdf = app.dataframe(source=ListSource([], "in")).to_topic(app.topic("out"))
+    source = ListSource([], "in", pickles=True)
+    sdf = app.dataframe(source=source).to_topic(app.topic("out"))
 
     with pytest.raises(StepError, match="to_topic 'out'(.|\n)*Fix:"):
         run_local(sdf, ["\ud800"])

@@ -1,8 +1,10 @@
 """Values on their way from one stage to the next, or to the driver: any Python object.
 
-Such bytes live as long as a batch, so the form needs no version. The exception is the spool of a
-`ListSource`, which holds pickles of what state cannot keep. Not `marshal`: it writes whatever has a
-buffer (bytearray, NumPy numbers and arrays) as plain bytes, without a word.
+Such bytes live as long as a batch, so the form needs no version. They are pickles, so they must
+never come from a place where somebody else may write: they lie in memory, and in folders of this
+run that only its user can open. The spool of a `ListSource` has pickles only where the program asks
+for them. Not `marshal`: it writes whatever has a buffer (bytearray, NumPy numbers and arrays) as
+plain bytes, without a word.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ runs. `SparkSource` carries any streaming DataFrame of Spark's own.
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -94,13 +93,32 @@ class LogReader:
 
 
 class TypedDeserializer:
-    """Reads what `ListSource` wrote: any value of the codec, or a pickle."""
+    """Reads what `ListSource` wrote: a value of the codec; a pickle only where that was asked for.
 
-    def __init__(self, codec: Codec) -> None:
+    The spool lies in the state directory. A pickle that somebody else left there, or that came with
+    a backup, would run code.
+    """
+
+    def __init__(self, codec: Codec, source: str, pickles: bool) -> None:
         self._codec = codec
+        self._source = source
+        self._pickles = pickles
 
     def __call__(self, data: bytes) -> Any:
-        return pickle.loads(data[1:]) if data[:1] == b"P" else self._codec.decode(data[1:])
+        if data[:1] != _PICKLE:
+            return self._codec.decode(data[1:])
+        if self._pickles:
+            return inflight.decode(data[1:])
+        msg = (
+            f"source {self._source!r}: the state directory holds a pickle among the records, and "
+            "reading one may run any code.\nFix: ListSource(..., pickles=True), if nobody else can "
+            "have written it; or start over with app.clear_state(reset_offsets=True)."
+        )
+        raise SerializationError(msg)
+
+
+# What the bytes of a value begin with.
+_TYPED, _PICKLE = b"M", b"P"
 
 
 class ListSource:
@@ -109,11 +127,23 @@ class ListSource:
     The run ends when the iterable ends. Records are spooled to the state directory as they are
     taken, so a restart with the same iterable continues where it was. Timestamps are
     milliseconds; a record without one gets the time at which it was taken. Headers are a dict or
-    (name, bytes) pairs.
+    (name, bytes) pairs. Values are of types that state can keep.
+
+    Args:
+        items: The records.
+        name: Name of the source; state and offsets belong to it.
+        codec: What encodes keys and values; in an application, that of the application.
+        pickles: Whether values of other types are written as pickles. Then whoever can write to
+            the state directory can run code in this program.
     """
 
     def __init__(
-        self, items: Iterable[Any], name: str = "list", codec: Codec | None = None
+        self,
+        items: Iterable[Any],
+        name: str = "list",
+        codec: Codec | None = None,
+        *,
+        pickles: bool = False,
     ) -> None:
         check_name(name, "source")
         if not isinstance(items, Iterable) or isinstance(items, str | bytes | dict):
@@ -125,6 +155,7 @@ class ListSource:
         self.items = items
         self.name = name
         self.codec = codec or Codec()
+        self.pickles = pickles
         self._drawn = 0
 
     def draw(self) -> Iterator[tuple[int, Any]]:
@@ -137,7 +168,7 @@ class ListSource:
 
     @property
     def value_deserializer(self) -> Deserializer:
-        return TypedDeserializer(self.codec)
+        return TypedDeserializer(self.codec, self.name, self.pickles)
 
     @property
     def key_deserializer(self) -> Deserializer:
@@ -164,9 +195,12 @@ class ListSource:
 
     def _encode(self, value: Any) -> bytes:
         try:
-            return b"M" + self.codec.encode(value)
-        except ValueTypeError:
-            return b"P" + inflight.pickled(value)
+            return _TYPED + self.codec.encode(value)
+        except ValueTypeError as error:
+            if self.pickles:
+                return _PICKLE + inflight.encode(value)
+            fix = f"{str(error).rstrip('.')}; or ListSource(..., pickles=True)."
+            raise ValueTypeError(f"source {self.name!r}: {fix}") from None
 
 
 class Spool:

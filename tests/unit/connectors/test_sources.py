@@ -3,6 +3,7 @@ import os
 import pickle
 import socket
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millpond.connectors.log import Log
+from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.sources import (
     CRASH,
     END,
@@ -22,7 +23,14 @@ from millpond.connectors.sources import (
     SparkSource,
     Spool,
 )
-from millpond.errors import ConfigError, MillpondError, TopicError
+from millpond.errors import (
+    ConfigError,
+    MillpondError,
+    SerializationError,
+    TopicError,
+    ValueTypeError,
+)
+from millpond.state.codec import Codec
 
 
 def rows(source, batches):
@@ -50,15 +58,60 @@ def test_items_are_values_or_have_a_key_or_a_time_too():
 
 
 @pytest.mark.parametrize(
-    "value", [(1,), (1, 2, 3, 4), [1, 2], {"a": (1, 2)}, {1, 2}, 10**30, 1j, object]
+    ("value", "pickles"),
+    [
+        *((value, False) for value in [(1,), (1, 2, 3, 4), [1, 2], {"a": (1, 2)}, {1, 2}, 10**30]),
+        *((value, True) for value in [1, 1j, object]),
+    ],
 )
-def test_values_come_back_as_they_went_in(value):
-    source = ListSource([])
+def test_values_come_back_as_they_went_in(value, pickles):
+    source = ListSource([], pickles=pickles)
 
     ((_, back, _),) = rows(source, source.table([(None, value)], 0).to_batches())
 
     assert back == value
     assert type(back) is type(value)
+
+
+@dataclass
+class Order:
+    amount: int
+
+
+def test_a_value_that_state_cannot_keep_is_refused_unless_pickles_are_asked_for():
+    refused = (
+        "source 'orders': state cannot keep(.|\n)*Fix: call app.register_type\\(Order\\) before "
+    )
+    with pytest.raises(ValueTypeError, match=refused + r"running; or ListSource\(.*pickles=True\)"):
+        ListSource([], "orders").table([(None, Order(5))], 0)
+
+    source = ListSource([], "orders", Codec([Order]))
+    ((_, back, _),) = rows(source, source.table([(None, Order(5))], 0).to_batches())
+    assert back == Order(5)
+
+
+class Payload:
+    def __reduce__(self):
+        return (Path.touch, (Path("executed"),))
+
+
+def test_a_pickle_that_somebody_left_in_the_state_directory_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = ListSource([], "orders")
+    planted = source.table([(None, 1)], 0).set_column(
+        1, SEGMENT.field(1), [[b"P" + pickle.dumps(Payload())]]
+    )
+    Log(tmp_path / "spool").create("orders", 1)
+    Log(tmp_path / "spool").append("orders", 0, planted)
+
+    batches = list(source.reader(str(tmp_path / "spool")).read("0", 0, 1))
+    refused = r"'orders'(.|\n)*holds a pickle(.|\n)*Fix: ListSource\(..., pickles=True\)"
+    with pytest.raises(SerializationError, match=refused):
+        rows(source, batches)
+
+    assert not Path("executed").exists()
+    rows(ListSource([], "orders", pickles=True), batches)
+    assert Path("executed").exists()  # so the payload would have worked
 
 
 def test_a_time_must_be_an_int():
