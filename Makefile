@@ -62,6 +62,7 @@ soak: setup java compiler ## Kill programs before each change of a file, executo
 	MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/unit/test_damage.py
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
 	MILLPOND_FUZZ=20000 $(BIN)/pytest -q -s tests/semantics/test_no_poison.py
+	$(BIN)/python tests/shared/audit.py
 
 PEERS := .venv-peers/bin/python
 
