@@ -9,7 +9,6 @@ import inspect
 import logging
 import math
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from millpond.directory import StateDirectory
 from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
 from millpond.files import Files
+from millpond.folders import Scratch
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.hints import missing, public
 from millpond.options import (
@@ -579,7 +579,7 @@ class Application:
     def _directory(self, stack: ExitStack) -> StateDirectory:
         path = self.config.state_dir
         if self.config.persistence == "none":
-            path = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
+            path = str(stack.enter_context(Scratch("millpond-state-")))
         return StateDirectory(path, self.config.consumer_group, self._files)
 
     def _files(self) -> Files:

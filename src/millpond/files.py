@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from millpond.errors import StateError
+from millpond.folders import make_folder
 
 __all__ = [
     "FileInfo",
@@ -217,7 +218,7 @@ class LocalFiles:
         return found
 
     def copy(self, source: str, target: str, share: bool = True) -> None:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(Path(target).parent)
         if not share:
             shutil.copyfile(source, target)
             return
@@ -295,7 +296,7 @@ def _written_aside(file: Path, data: bytes) -> Iterator[Path]:
     aside = file.with_name(f".{file.name}.{uuid4().hex}.writing")
     try:
         with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(file.parent)
             with aside.open("wb") as stream:
                 stream.write(data)
                 stream.flush()

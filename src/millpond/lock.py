@@ -19,6 +19,7 @@ from typing import IO
 
 from millpond.errors import GroupInUseError
 from millpond.files import Location, writing
+from millpond.folders import make_folder
 from millpond.lease import Lease, holder, new_owner, take
 
 __all__ = ["Hold", "holder_of", "locked", "taken_over"]
@@ -122,7 +123,7 @@ def _who() -> str:
 @contextmanager
 def _system_lock(folder: Location, group: str, what: str) -> Iterator[None]:
     with writing(folder.path):
-        Path(folder.path).mkdir(parents=True, exist_ok=True)
+        make_folder(folder.path)
         Path(folder.path, "lock").touch()
     with Path(folder.path, "lock").open("a+") as file:
         try:

@@ -9,13 +9,13 @@ files.
 from __future__ import annotations
 
 import ast
+import atexit
 import hashlib
 import importlib
 import importlib.abc
 import importlib.util
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,6 +32,7 @@ from typing import Any
 
 from millpond import guard
 from millpond.callsite import PACKAGE
+from millpond.folders import Scratch
 
 __all__ = ["Code", "Module", "code_of", "enter", "is_users_module", "program_modules"]
 
@@ -329,7 +330,9 @@ def _loader(name: str, module: Module) -> SourceFileLoader | ExtensionFileLoader
         return _Loader(name, module)
     path = Path(module.path)
     if not path.exists():  # the disk of another machine
-        path = Path(tempfile.mkdtemp(prefix="millpond-code-")) / path.name
+        folder = Scratch("millpond-code-")
+        atexit.register(folder.remove)
+        path = folder.path / path.name
         path.write_bytes(module.content)
     return ExtensionFileLoader(name, str(path))
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from millpond.app import Application
 from millpond.connectors.sources import ListSource
 from millpond.errors import EngineError
+from millpond.folders import Scratch, make_folder
 from millpond.state.view import State
 
 __all__ = ["is_warm", "warm_up"]
@@ -44,7 +44,7 @@ def warm_up(force: bool = False) -> Path:
     if target is None:
         msg = "an archive needs a Java and the Spark that comes with the package pyspark."
         raise EngineError(msg + "\nFix: install Java 17 or newer; unset SPARK_HOME.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with (target.parent / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second finds it made
         if target.exists() and not force:
@@ -72,7 +72,7 @@ def _train(target: Path) -> None:
     from millpond.spark.archive import options_to_make
     from millpond.spark.session import end_jvm
 
-    with tempfile.TemporaryDirectory(prefix="millpond-warmup-") as folder:
+    with Scratch("millpond-warmup-") as folder:
         app = Application(
             consumer_group="warmup",
             state_dir=f"{folder}/state",

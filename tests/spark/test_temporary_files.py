@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,16 @@ def run(folder, *before, **variables):
     return json.loads(ran.stdout)
 
 
+def left_in(temporary, but=frozenset()):
+    """What is left: Java ends a moment after the program, and removes its folder then."""
+    deadline = time.monotonic() + 60
+    while True:
+        left = {path.name for path in temporary.iterdir()}
+        if left == but or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
 def test_sockets_are_for_this_user_alone_and_what_others_put_there_blocks_nothing(folder):
     temporary = folder / "tmp"
     temporary.mkdir()
@@ -74,8 +87,8 @@ def test_sockets_are_for_this_user_alone_and_what_others_put_there_blocks_nothin
     found = run(folder, TMPDIR=str(temporary))
 
     assert found == {"bare": [], "modes": [0o700]}
-    left = {path.name for path in temporary.iterdir()}
-    assert left == {f"millpond-{name}-x.scratch" for name in ("python", "sockets", "payloads")}
+    planted = {f"millpond-{name}-x.scratch" for name in ("python", "sockets", "payloads")}
+    assert left_in(temporary, planted) == planted
 
 
 def test_a_program_starts_where_temporary_files_cannot_be_executed(folder):
@@ -85,3 +98,69 @@ def test_a_program_starts_where_temporary_files_cannot_be_executed(folder):
 
     assert run(folder, *before, TMPDIR="/tmp")["bare"] == []
     assert (folder / "cache" / "millpond" / "tmp").exists() == is_allowed
+
+
+KILLED = """
+import os, sys, time
+import millpond as mp
+
+app = mp.Application(consumer_group="tmp", topics_dir="topics", loglevel=None, persistence="none")
+
+
+def wait(value, state):
+    state.set("n", value)
+    if sys.argv[1] == "wait" and value == 2:
+        print("in a batch", flush=True)
+        time.sleep(200)
+    return value
+
+
+source = mp.ListSource([1, 2], "in")
+app.dataframe(source=source).apply(wait, stateful=True)
+print(app.run(), flush=True)
+"""
+
+
+def children(process):
+    """The processes below one, itself included."""
+    parents = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (place / "stat").read_text().rpartition(")")[2].split()
+            parents[int(place.name)] = int(status[1])
+        except OSError:  # it has ended
+            continue
+    found = {process}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_the_next_start_removes_what_a_killed_program_left(folder):
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    (folder / "app.py").write_text(KILLED)
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        [sys.executable, "app.py", "wait"], cwd=folder, env=environment,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as program:  # fmt: skip
+        while "in a batch" not in program.stderr.readline():
+            assert program.poll() is None
+        for pid in children(program.pid):  # all at once, as when the machine has no memory left
+            os.kill(pid, signal.SIGKILL)
+    left = list(temporary.iterdir())
+    assert {path.name.rpartition("-")[0] for path in left} >= {
+        *("millpond-java", "millpond-python", "millpond-sockets", "millpond-state"),
+    }
+    assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o700}
+    assert list(temporary.glob("millpond-java-*/*rocksdb*"))
+
+    ran = subprocess.run(
+        [sys.executable, "app.py", "go"], cwd=folder, env=environment, capture_output=True,
+        text=True, timeout=240,
+    )  # fmt: skip
+
+    assert ran.stdout == "[1, 2]\n", ran.stderr
+    assert left_in(temporary) == set()

@@ -51,13 +51,14 @@ CONNECTORS = STATE | {
     "hints",
     "quix",
     "async_functions",
+    "folders",
 }
 STEPS = CONNECTORS | {"steps", "adapted", "aggregations", "column"}
 ALLOWED = {
     "windows": {"duration"},
     "duration": {"errors"},
     "async_functions": {"callsite", "errors"},
-    "usercode": {"callsite", "guard"},
+    "usercode": {"callsite", "folders", "guard"},
     "changed": set(),
     "functions": {"callsite", "errors", "steps", "usercode"},
     "resource": {"async_functions", "callsite", "errors"},
@@ -89,6 +90,8 @@ def test_a_part_imports_only_what_lies_below_it(part):
     [
         ("errors", set()),
         ("callsite", set()),
+        ("folders", set()),
+        ("files", {"errors", "folders"}),
         ("record", {"errors", "hints"}),
         ("hints", {"callsite"}),
         ("quix", {"callsite"}),

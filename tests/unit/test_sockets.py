@@ -34,10 +34,24 @@ def test_sockets_have_a_folder_of_this_program_that_nobody_else_enters(monkeypat
 
 
 @pytest.mark.parametrize("name", ["x" * 60, "missing"])
-def test_where_there_can_be_no_sockets_workers_come_by_tcp(monkeypatch, tmp_path, name):
-    folder = tmp_path / name
+def test_where_temporary_files_lie_too_deep_sockets_have_a_shorter_folder(
+    monkeypatch, tmp_path, name
+):
     if name != "missing":
-        folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        assert Path(sockets.socket_settings()[FOLDER]).parent == Path(runtime)
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / name))
+    folder = Path(sockets.socket_settings()[FOLDER])
+    assert folder.parent == Path("/tmp")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert name == "missing" or not list((tmp_path / name).iterdir())
+
+
+def test_where_there_can_be_no_sockets_at_all_everything_goes_by_tcp(monkeypatch, tmp_path):
+    monkeypatch.setattr(sockets, "_places", lambda: iter([tmp_path / "missing"]))
 
     assert sockets.socket_settings() == {ENABLED: "false"}

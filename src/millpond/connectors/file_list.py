@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from millpond.connectors.log import durable_write
 from millpond.errors import DamagedStateError, TopicError
+from millpond.folders import make_folder
 
 __all__ = ["COPY", "LIST", "FileList", "kind_of", "open_regular", "parse_list"]
 
@@ -70,7 +71,7 @@ class FileList:
         for file in new:
             self.check(file)
         if new:
-            self.listing.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.listing.parent)
             known += map(str, new)
         if new or (known and _size(self.listing) != _size(self._copy)):
             durable_write(self._copy, known)  # first, so it never lacks what the list has

@@ -42,6 +42,7 @@ from millpond.connectors.segments import (
     writing,
 )
 from millpond.errors import DamagedTopicError, TopicError, shown
+from millpond.folders import make_folder
 
 __all__ = ["SEGMENT", "Log", "Partition", "durable_write", "locked"]
 
@@ -324,7 +325,7 @@ class Log:
 
     def _create(self, topic: str, partitions: int, *, is_input: bool) -> None:
         folder, file = self.path / topic, self.path / topic / "topic.json"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with locked(folder / "lock"):
             if file.exists():
                 if not is_input and (content := _read_topic(file)).pop(_INPUT, None):

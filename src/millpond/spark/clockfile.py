@@ -8,12 +8,12 @@ batch is done again. So it is written whole, but nobody waits for the disk.
 from __future__ import annotations
 
 import json
-import tempfile
+import weakref
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from millpond.files import Location, local
+from millpond.folders import Scratch
 
 __all__ = ["ClockFile"]
 
@@ -23,10 +23,12 @@ class ClockFile:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._folder = None if location.is_local else tempfile.TemporaryDirectory()
-        home = Path(location.path) if self._folder is None else Path(self._folder.name, "clock")
-        self.path = str(home)
+        self.path = str(location.path)
         """Where the source finds it: on this machine."""
+        if not location.is_local:
+            folder = Scratch("millpond-clock-")
+            weakref.finalize(self, folder.remove)
+            self.path = str(folder.path / "clock")
 
     def __str__(self) -> str:
         return str(self._location)

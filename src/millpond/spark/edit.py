@@ -8,7 +8,6 @@ the state like any other. The offsets stay where they are, and nothing is put ou
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +21,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from millpond.checkpoint import Batch, Checkpoint
 from millpond.config import PARTITIONS
 from millpond.files import local
+from millpond.folders import Scratch
 from millpond.runtime.batch import PACKED
 from millpond.spark.pipe import BLOB as BLOB_SCHEMA
 from millpond.spark.pipe import BLOB_ID, SparkStore
@@ -112,7 +112,7 @@ def write_shape(
     """
     schema = "scope string, grp int, kind int, payload binary"
     nothing = session.createDataFrame([("", 0, CLEAR, bytearray())], schema)
-    with tempfile.TemporaryDirectory() as folder:
+    with Scratch("millpond-edit-") as folder:
         fresh = Checkpoint(local(folder))
         run_edit(session, fresh, nothing, [frozenset()] * layers, 1, partitions)
         for name in ["metadata", *(f"state/{layer}" for layer in range(layers))]:

@@ -10,14 +10,13 @@ import atexit
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from millpond.files import is_remote
-from millpond.spark.scratch import Scratch
+from millpond.folders import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +27,10 @@ logger = logging.getLogger("millpond")
 
 # The log is cut at this size, and as many older files are kept.
 _SIZE, _KEPT = "10MB", 5
+
+# Logs of so many runs stay where they are in the temporary folder: who looks for what happened may
+# have started again.
+_RUNS = 3
 
 # Warns of each key of a map state that is not there: of each new page of state.
 _SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
@@ -90,7 +93,7 @@ def _is_configured(config: dict[str, str]) -> bool:
 
 def _file(folder: str | Path) -> Path:
     if is_remote(folder):
-        file = Path(tempfile.mkdtemp(prefix="millpond-logs-"), "spark.log")
+        file = Scratch("millpond-spark-log-", kept=_RUNS - 1).path / "spark.log"
         logger.info("Spark logs to %s", file)
         return file
     if Path(folder, "lock").exists():

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millpond.spark.scratch import Scratch
+from millpond.folders import Scratch
 
 __all__ = ["open_nursery"]
 

@@ -35,6 +35,7 @@ from millpond.connectors.topic import Topic, make_topic
 from millpond.directory import Journal, Manifest, StateDirectory
 from millpond.durable import Disk
 from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError, StepError
+from millpond.folders import Scratch
 from millpond.functions import pack
 from millpond.lock import Hold
 from millpond.plan.plan import Plan, make_plan
@@ -54,7 +55,6 @@ from millpond.spark.logs import without_missing_keys
 from millpond.spark.lookout import Lookout
 from millpond.spark.opened import close_all
 from millpond.spark.query import Query, engine_error, without_py4j_log
-from millpond.spark.scratch import Scratch
 from millpond.spark.session import methods_kept, partitions_of
 from millpond.spark.ship import send_package, ship
 from millpond.spark.source import ReaderSettings

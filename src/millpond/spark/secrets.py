@@ -1,63 +1,102 @@
-"""Settings of Spark that nobody else may read: keys, passwords, tokens.
+"""The user's settings of Spark on their way to Java: nobody else may read keys and passwords.
 
 A command line can be read by every user of a machine, and PySpark puts all settings into that of
-Java. Those whose names sound like secrets go into a file instead, which only this user can read and
-which is there only while Java starts.
+Java. So those of the user go into files instead, which only this user can read and which are there
+only while Java starts. Spark's page and its log of events hide what sounds like a secret.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-import tempfile
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import ConfigError
+from millpond.folders import Scratch
 
-__all__ = ["divide", "passed_by_file", "quiet_py4j"]
+__all__ = ["DEFAULT_OPTIONS", "EXTRA_OPTIONS", "REDACTED", "passed_by_file", "quiet_py4j"]
 
-_SECRET = re.compile(r"pass|secret|key|token|credential|jaas|auth", re.IGNORECASE)
+REDACTED = (
+    r"(?i)pass(word|wd|phrase|code)?\b|password|secret|token|credential|jaas|user[.]?info"
+    r"|(access|account|api|private|encryption|shared)[._-]?key|[._-]key\b|\bsas\b|sig="
+)
+"""What Spark takes for a secret, in the name of a setting or in its value.
+
+Spark's own pattern knows neither the keys nor the signatures of Azure.
+"""
+
+DEFAULT_OPTIONS, EXTRA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+"""Options of Java, which Spark's launcher writes into its command line in this order.
+
+The user may have set the second ones in `spark-defaults.conf`; ours are among the first.
+"""
+
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-
-
-def divide(config: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings that may be seen, and those that may not.
-
-    >>> divide({"spark.hadoop.fs.s3a.secret.key": "x", "spark.driver.memory": "4g"})
-    ({'spark.driver.memory': '4g'}, {'spark.hadoop.fs.s3a.secret.key': 'x'})
-    """
-    hidden = {key: value for key, value in config.items() if _SECRET.search(key)}
-    return {key: value for key, value in config.items() if key not in hidden}, hidden
+_FILE = "--properties-file"
 
 
 @contextmanager
-def passed_by_file(config: Mapping[str, str]) -> Iterator[None]:
-    """Give settings to the Spark that is started in this block, by a file of mode 0600."""
+def passed_by_file(config: Mapping[str, str]) -> Iterator[str]:
+    """Give settings to the Spark that is started in this block, by files of mode 0600.
+
+    The block gets what its `DEFAULT_OPTIONS` must end with for those of the settings.
+    """
     if not config:
-        yield
+        yield ""
         return
     before = os.environ.get(_ARGUMENTS)
-    if before is not None and "--properties-file" in before:
-        msg = (
-            f"spark_config has the secret {min(config)!r}, which goes by a properties file, and "
-            f"{_ARGUMENTS} names another one."
-        )
-        raise ConfigError(msg + "\nFix: put the secret into that file, and not into spark_config.")
-    handle, name = tempfile.mkstemp(prefix="millpond-", suffix=".conf")
+    words, theirs = _without_file(shlex.split(before or "pyspark-shell"))
+    defaults = ["--load-spark-defaults"] if theirs is None else []
+    with Scratch("millpond-settings-") as folder:
+        file = folder / "spark.conf"
+        by_file = dict(config)
+        for key in {DEFAULT_OPTIONS, EXTRA_OPTIONS} & config.keys():
+            by_file[key] = _options_file(config[key], folder / f"{key}.options")
+        default_options = by_file.pop(DEFAULT_OPTIONS, "")
+        file.write_bytes(_read(theirs) + _properties(by_file).encode("ascii"))
+        os.environ[_ARGUMENTS] = shlex.join([_FILE, str(file), *defaults, *words])
+        try:
+            yield default_options
+        finally:
+            del os.environ[_ARGUMENTS]
+            if before is not None:
+                os.environ[_ARGUMENTS] = before
+
+
+def _without_file(words: list[str]) -> tuple[list[str], str | None]:
+    """Return arguments without a properties file, and that file: Spark takes only one."""
+    for place, word in enumerate(words):
+        if word == _FILE and place + 1 < len(words):
+            return [*words[:place], *words[place + 2 :]], words[place + 1]
+        if word.startswith(f"{_FILE}="):
+            return [*words[:place], *words[place + 1 :]], word.partition("=")[2]
+    return words, None
+
+
+def _read(file: str | None) -> bytes:
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.writelines(f"{_escaped(k)}={_escaped(str(v))}\n" for k, v in config.items())
-        own = f'--properties-file "{name}" --load-spark-defaults'
-        os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
-        yield
-    finally:
-        Path(name).unlink(missing_ok=True)
-        os.environ.pop(_ARGUMENTS, None)
-        if before is not None:
-            os.environ[_ARGUMENTS] = before
+        return b"" if file is None else Path(file).read_bytes() + b"\n"
+    except OSError as error:
+        msg = f"{_ARGUMENTS} names {file}, which cannot be read: {error.strerror}."
+        raise ConfigError(f"{msg}\nFix: correct {_FILE} there.") from error
+
+
+def _properties(config: Mapping[str, str]) -> str:
+    """Return the lines of a properties file."""
+    return "".join(f"{_escaped(key)}={_escaped(str(value))}\n" for key, value in config.items())
+
+
+def _options_file(options: str, file: Path) -> str:
+    """Write options of Java to a file; return the option that names it.
+
+    Java reads the file as it starts, so a password among them is in no command line.
+    """
+    quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in shlex.split(options))
+    file.write_text("".join(f'"{option}"\n' for option in quoted))
+    return f'"@{file}"'
 
 
 def _escaped(text: str) -> str:
@@ -70,12 +109,35 @@ def _escaped(text: str) -> str:
     return "".join(f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2))
 
 
+# --- py4j -----------------------------------------------------------------------------------
+
+# How many lines of a command say what is called, by its first one. What comes after them are the
+# arguments: settings, and functions with all that they use.
+_SAID = {"c": 3, "i": 2}
+
+# What an answer begins with: whether it is an error, and the type of what it has.
+_TYPE = 3
+
+
 def quiet_py4j() -> None:
     """Keep py4j from logging its commands, which contain settings and pickled functions.
 
     Where a program sets the root logger to DEBUG, py4j would follow. A level that was set on py4j's
-    own logger stays.
+    own logger stays; then a command is logged without its arguments.
     """
     logger = logging.getLogger("py4j")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.WARNING)
+    for name in ("py4j.java_gateway", "py4j.clientserver"):
+        logging.getLogger(name).addFilter(_without_arguments)  # a second time does nothing
+
+
+def _without_arguments(record: logging.LogRecord) -> bool:
+    what, _, content = str(record.msg).partition(": ")
+    if what == "Command to send":
+        lines = content.splitlines()
+        said = lines[: _SAID.get(lines[0], 1)] if lines else []
+        record.msg, record.args = f"{what}: {' '.join(said)} ...", None
+    elif what == "Answer received":
+        record.msg, record.args = f"{what}: {content[:_TYPE]} ...", None
+    return True

@@ -21,13 +21,19 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from millpond.config import MOST_PARTITIONS, PARTITIONS
-from millpond.errors import ConfigError, EngineError
+from millpond.errors import ConfigError, EngineError, MillpondError
 from millpond.files import is_object_store, is_remote
+from millpond.folders import java_folder
 from millpond.spark.archive import options_for_use
 from millpond.spark.logs import log_options
 from millpond.spark.nursery import open_nursery
-from millpond.spark.scratch import java_temp
-from millpond.spark.secrets import divide, passed_by_file, quiet_py4j
+from millpond.spark.secrets import (
+    DEFAULT_OPTIONS,
+    EXTRA_OPTIONS,
+    REDACTED,
+    passed_by_file,
+    quiet_py4j,
+)
 from millpond.spark.sockets import socket_settings
 from millpond.spark.stderr import passed_on
 from millpond.spark.versions import (
@@ -61,6 +67,8 @@ _SESSION = {
     "spark.driver.maxResultSize": "0",
     "spark.driver.memory": "3g",
     "spark.sql.session.timeZone": "UTC",
+    # What Spark's page and its log of events do not show.
+    "spark.redaction.regex": REDACTED,
 }
 
 _LOCAL = {
@@ -73,6 +81,10 @@ _LOCAL = {
     # takes 4 MB if it is not told: two thirds of all memory that a small batch asked for.
     "spark.broadcast.blockSize": "256k",
 }
+
+# Other users of the machine could connect to Spark's ports, too. Spark makes a secret for each
+# start; for a cluster, the user has to.
+_WITH_SECRET = {"spark.authenticate": "true"}
 
 # Set in the session of ours, whoever started Spark.
 _QUERY = {
@@ -147,8 +159,8 @@ def open_session(
     is_new = spark is None
     if spark is None:
         logs = log_options(config, state_dir)
-        options = {_JAVA_OPTIONS: f"{logs} {_java_options(config, lasts=lasts)}".strip()}
-        spark = _start(master or "local[*]", {**config, **options}, name)
+        options = f"{logs} {_java_options(config, lasts=lasts)}".strip()
+        spark = _start(master or "local[*]", config, options, name)
     session = _beside(spark)
     late = {PARTITIONS} & config.keys() if is_new else config.keys()
     _set_where_possible(session, {key: config[key] for key in config if key in late})
@@ -202,6 +214,10 @@ def _check_running(spark: SparkSession | None) -> None:
 _started: list[SparkContext | None] = [None]
 """The context that was started here, if one was."""
 
+_by_file: dict[str, str] = {}
+"""Options of Java that the user gave at that start; Spark itself knows only the files they were in.
+"""
+
 
 def _beside(spark: SparkSession) -> SparkSession:
     """Return a session with the same context and settings of its own."""
@@ -233,7 +249,8 @@ def _set_where_possible(session: SparkSession, config: dict[str, str]) -> None:
         try:
             session.conf.set(key, value)
         except AnalysisException:
-            if session.sparkContext.getConf().get(key) != str(value):
+            started_with = _by_file.get(key) or session.sparkContext.getConf().get(key)
+            if started_with != str(value):
                 too_late.append(key)
     if too_late:
         logger.warning(
@@ -269,22 +286,31 @@ def _file_manager(state_dir: str) -> str:
     return f"{_MANAGERS}.File{'Context' if by_context else 'System'}BasedCheckpointFileManager"
 
 
-def _start(master: str, config: dict[str, str], name: str) -> SparkSession:
+def _start(master: str, config: dict[str, str], options: str, name: str) -> SparkSession:
     # Workers must be this very Python: another one has neither pyarrow nor millpond.
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
     conf = SparkConf().setMaster(_with_second_try(master)).setAppName(f"millpond {name}")
     local = {**_LOCAL, **socket_settings()} if is_local else {}
-    config, hidden = divide(config)
-    for key, value in {**_SESSION, **local, **config}.items():
-        if key != PARTITIONS:  # it belongs to this application; Spark may serve others later
-            conf.set(key, str(value))
+    if is_local and not master.startswith("local-cluster"):
+        local |= _WITH_SECRET
+    # The shuffle partitions belong to this application; Spark may serve others later.
+    config = {key: str(value) for key, value in config.items() if key != PARTITIONS}
+    for key, value in {**_SESSION, **local, DEFAULT_OPTIONS: options}.items():
+        if key not in config or key == DEFAULT_OPTIONS:
+            conf.set(key, value)
     variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local:
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"  # where Spark's page listens, if it is asked for
-    with passed_by_file(hidden), _environment(**variables):
+    with _environment(**variables):
         try:
-            session = SparkSession(SparkContext(conf=conf, gateway=_gateway(conf)))
+            gateway = _gateway(conf, config)
+            for key, value in config.items():  # not in a command line any more
+                if key not in _FOR_JAVA:
+                    conf.set(key, value)
+            session = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except MillpondError:
+            raise
         except Exception as error:
             fix = "correct what Java reports above"
             if not is_local:
@@ -305,17 +331,46 @@ def _with_second_try(master: str) -> str:
     return master if found is None else f"local[{found[1] or 1},2]"
 
 
-def _gateway(conf: SparkConf) -> Any:
-    """Return the way to the JVM; start one where there is none."""
+# Settings that Java has had when it has started.
+_FOR_JAVA = (DEFAULT_OPTIONS, EXTRA_OPTIONS)
+
+
+def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
+    """Return the way to the JVM; start one where there is none, with the user's settings."""
     if SparkContext._gateway is not None:
         return None
-    with passed_on() as stderr:
-        return launch_gateway(conf, {"stderr": stderr})
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, and this program
+        return launch_gateway(conf)
+    folder = None if _has_own_folder(config) else java_folder()
+    ours = "" if folder is None else f'-Djava.io.tmpdir="{folder.path}"'
+    locks = [] if folder is None else [folder.fileno()]
+    try:
+        with passed_on() as stderr, passed_by_file(config) as theirs:
+            options = [conf.get(DEFAULT_OPTIONS), ours, theirs]
+            conf.set(DEFAULT_OPTIONS, " ".join(filter(None, options)))
+            _by_file.clear()
+            _by_file.update({key: config[key] for key in config if key in _FOR_JAVA})
+            gateway = launch_gateway(conf, {"stderr": stderr, "pass_fds": locks})
+        if folder is not None:  # it is the JVM's, which removes it behind all its other files
+            gateway.jvm.java.io.File(str(folder.path)).deleteOnExit()
+            folder.hand_over()
+    except BaseException:
+        if folder is not None:
+            folder.remove()
+        raise
+    return gateway
 
 
-# Spark puts these in front of spark.driver.extraJavaOptions, which are the user's, wherever they
-# are set.
-_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+def _has_own_folder(config: dict[str, str]) -> bool:
+    """Tell whether the user has said where Java's temporary files are."""
+    options = [config.get(key, "") for key in _FOR_JAVA]
+    options += [os.environ.get(name, "") for name in _OPTIONS_OF_JAVA]
+    return any("-Djava.io.tmpdir" in option for option in options)
+
+
+# What Java and Spark's launcher add to the options of a JVM.
+_OPTIONS_OF_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+
 
 # Java's second compiler takes time from the cores at the start: the first output comes in 6.8 s
 # without it, and in 9.0 with it. Behind two minutes a record takes 97 ms with it, and 166 without
@@ -342,15 +397,13 @@ _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 def _java_options(config: dict[str, str], *, lasts: bool) -> str:
     """Return our options of the JVM, which make it faster; those of the user come behind them."""
-    makes = "ArchiveClassesAtExit" in config.get("spark.driver.extraJavaOptions", "")
+    makes = "ArchiveClassesAtExit" in config.get(EXTRA_OPTIONS, "")
     chosen = [
         "" if lasts else _ONE_COMPILER,
         _STEADY_HEAP,
         "" if "spark.driver.memory" in config else _REGIONS,
         _ONE_STEP if _has_one_step() else "",
-        java_temp(),
         "" if makes else options_for_use(),
-        config.get(_JAVA_OPTIONS, ""),
     ]
     return " ".join(filter(None, chosen))
 

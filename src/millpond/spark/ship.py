@@ -18,13 +18,13 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from millpond.errors import EngineError, MillpondError
+from millpond.folders import Scratch
 from millpond.functions import pack, unpack
 from millpond.plan.plan import Plan
 from millpond.resource import Scope, enter
 from millpond.runtime.stage import Settings
 from millpond.spark import opened
 from millpond.spark.logs import log_in_worker
-from millpond.spark.scratch import Scratch
 from millpond.usercode import Code, code_of
 from millpond.usercode import enter as enter_code
 

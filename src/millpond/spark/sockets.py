@@ -8,8 +8,13 @@ program was killed.
 from __future__ import annotations
 
 import atexit
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
-from millpond.spark.scratch import Scratch
+from millpond.folders import Scratch
 
 __all__ = ["socket_settings"]
 
@@ -21,23 +26,39 @@ _opened: list[Scratch] = []
 
 
 def socket_settings() -> dict[str, str]:
-    """Return the settings of Spark; where no folder can be had, workers come by TCP, with a secret.
+    """Return the settings of Spark; where no folder can be had, everything goes by TCP.
 
-    Only for a local master: a folder of this machine means nothing to the workers of a cluster.
+    By TCP, workers show Spark's secret; the server of their state asks nobody for one. Only for a
+    local master: a folder of this machine means nothing to the workers of a cluster.
     """
     enabled = "spark.python.unix.domain.socket.enabled"
-    try:
-        folder = _folder()
-    except OSError:  # no room for temporary files
+    folder = _folder()
+    if folder is None:
         return {enabled: "false"}
-    if len(folder.encode()) > _LONGEST:
-        return {enabled: "false"}
-    return {enabled: "true", "spark.python.unix.domain.socket.dir": folder}
+    return {enabled: "true", "spark.python.unix.domain.socket.dir": str(folder)}
 
 
-def _folder() -> str:
+def _folder() -> Path | None:
     """Return the folder of this program."""
     if not _opened or not _opened[0].path.exists():
-        _opened[:] = [Scratch("millpond-sockets-")]
-        atexit.register(_opened[0].remove)
-    return str(_opened[0].path)
+        _opened[:] = _made()
+    return _opened[0].path if _opened else None
+
+
+def _made() -> list[Scratch]:
+    for place in _places():
+        with suppress(OSError):  # no room, or no such folder
+            scratch = Scratch("millpond-sockets-", place)
+            if len(os.fsencode(scratch.path)) <= _LONGEST:
+                atexit.register(scratch.remove)
+                return [scratch]
+            scratch.remove()
+    return []
+
+
+def _places() -> Iterator[Path]:
+    """Yield where sockets may lie: the path of one has to be short."""
+    yield Path(tempfile.gettempdir())
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime)
+    yield Path("/tmp")

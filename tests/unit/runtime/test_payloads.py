@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from millpond.folders import Scratch
 from millpond.runtime.batch import records_schema
 from millpond.runtime.payloads import Payloads, read_payload
-from millpond.spark.scratch import Scratch
 
 
 def records(count, first=0):
