@@ -128,7 +128,7 @@ def test_a_configuration_shows_no_secret():
     app = Application(
         ConnectionConfig(
             "kafka:9092", sasl_username="ann", sasl_password="tr0ub4dor",
-            extra={"ssl.keystore.password": "tr0ub4dor"},
+            extra={"ssl.keystore.password": "tr0ub4dor", "plugin.x": "user=a;password=tr0ub4dor"},
         ),
         consumer_extra_config={"sasl.password": "tr0ub4dor"},
         producer_extra_config={"sasl.password": "tr0ub4dor"},

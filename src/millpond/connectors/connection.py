@@ -17,6 +17,9 @@ _SECRET = re.compile(
     r"pass|secret|token|key\.pem|jaas|userinfo|credential|oauthbearer\.config", re.IGNORECASE
 )
 
+# Likewise, inside of a value: the setting of another library, an address.
+_WITHIN = re.compile(r"(pass\w*|secret|token|sig)\s*=", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class ConnectionConfig:
@@ -101,4 +104,5 @@ class ConnectionConfig:
 def _hidden(name: str, value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k!r}: {_hidden(k, v)}" for k, v in value.items()) + "}"
-    return repr("***") if _SECRET.search(name) else repr(value)
+    is_secret = _SECRET.search(name) or (isinstance(value, str) and _WITHIN.search(value))
+    return repr("***") if is_secret else repr(value)

@@ -7,7 +7,6 @@ passes through it, so everything a batch does is in one query and commits togeth
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from millpond.functions import pack
 from millpond.plan.plan import Plan
 from millpond.runtime.batch import PACKED
 from millpond.spark.ship import Shipment
-from millpond.spark.source import FORMAT, MillpondSource, ReaderSettings
+from millpond.spark.source import FORMAT, ReaderSettings, source_of
 from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
 from millpond.state.codec import Codec
 
@@ -58,9 +57,9 @@ def _own_leg(
     sources: ReaderSettings,
     partitions: int,
 ) -> DataFrame:
-    session.dataSource.register(MillpondSource)
-    pickled = pickle.dumps(replace(shipment, data=b"", readers=pack(sources).data))
-    ranges = session.readStream.format(FORMAT).option("readers", pickled.hex()).load()
+    carried = replace(shipment, data=b"", readers=pack(sources).data)
+    session.dataSource.register(source_of(carried))
+    ranges = session.readStream.format(FORMAT).load()
     names = list(sources.readers)
     numbers = [topics.index(name) for name in names]
     return ranges.mapInArrow(ReadStage(shipment, names, numbers, partitions), PACKED)

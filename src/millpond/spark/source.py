@@ -9,7 +9,6 @@ The time of a batch is decided here too and written down with its offsets: see `
 from __future__ import annotations
 
 import json
-import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from millpond.runtime.clock import Clockwork, Timekeeper
 from millpond.runtime.jumps import JumpWatch
 from millpond.spark.ship import Shipment
 
-__all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource"]
+__all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
 
 FORMAT = "millpond"
 CLOCK = "clock"
@@ -65,7 +64,9 @@ class Ranges(InputPartition):
 
 
 class MillpondSource(DataSource):
-    """The data source `millpond`; its options carry a shipment with its settings."""
+    """The data source `millpond` of one run."""
+
+    shipment: Shipment
 
     @classmethod
     def name(cls) -> str:
@@ -75,8 +76,20 @@ class MillpondSource(DataSource):
         return RANGES
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        shipment: Shipment = pickle.loads(bytes.fromhex(self.options["readers"]))
-        return RangeReader(shipment.load_readers())
+        return RangeReader(self.shipment.load_readers())
+
+
+def source_of(carried: Shipment) -> type[MillpondSource]:
+    """Return the source that carries what its readers need.
+
+    It is in a class, not in an option of the source: Spark's page, its log of events and its log at
+    level DEBUG show options, and a reader may hold a password.
+    """
+
+    class SourceOfRun(MillpondSource):
+        shipment = carried
+
+    return SourceOfRun
 
 
 @dataclass
