@@ -61,6 +61,7 @@ def test_settings_go_by_a_file_that_only_this_user_reads_and_that_is_gone_afterw
         assert words[0] == "--properties-file"
         assert words[2:] == ["--load-spark-defaults", "--verbose", "pyspark-shell"]
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert file.read_text().endswith(r"=\u0078\u0020\u00fc" "\n")
         assert options == ""
 
@@ -79,6 +80,14 @@ def test_options_of_java_go_by_files_that_java_reads(monkeypatch):
         assert Path(ours_end_with.strip('"@')).read_text() == '"-Xss9m"\n'
         lines = Path(named.strip('"@')).read_text().splitlines()
         assert lines == [r'"-Da=b \"c\""', r'"-Dpath=C:\\x"', '"-Dempty="']
+
+
+def test_options_with_an_open_quotation_mark_are_refused_without_being_shown():
+    refused = pytest.raises(ConfigError, match="cannot be divided(.|\n)*Fix: close each")
+    with refused as raised, passed_by_file({EXTRA_OPTIONS: "-Dpassword='tr0ub4dor"}):
+        pass
+
+    assert "tr0ub4dor" not in str(raised.value)
 
 
 @pytest.mark.parametrize("words", ["--properties-file {}", "--properties-file={}"])

@@ -54,9 +54,9 @@ def passed_by_file(config: Mapping[str, str]) -> Iterator[str]:
         file = folder / "spark.conf"
         by_file = dict(config)
         for key in {DEFAULT_OPTIONS, EXTRA_OPTIONS} & config.keys():
-            by_file[key] = _options_file(config[key], folder / f"{key}.options")
+            by_file[key] = _options_file(key, config[key], folder)
         default_options = by_file.pop(DEFAULT_OPTIONS, "")
-        file.write_bytes(_read(theirs) + _properties(by_file).encode("ascii"))
+        _write(file, _read(theirs) + _properties(by_file).encode("ascii"))
         os.environ[_ARGUMENTS] = shlex.join([_FILE, str(file), *defaults, *words])
         try:
             yield default_options
@@ -89,14 +89,25 @@ def _properties(config: Mapping[str, str]) -> str:
     return "".join(f"{_escaped(key)}={_escaped(str(value))}\n" for key, value in config.items())
 
 
-def _options_file(options: str, file: Path) -> str:
+def _options_file(key: str, options: str, folder: Path) -> str:
     """Write options of Java to a file; return the option that names it.
 
     Java reads the file as it starts, so a password among them is in no command line.
     """
-    quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in shlex.split(options))
-    file.write_text("".join(f'"{option}"\n' for option in quoted))
+    try:
+        parted = shlex.split(options)
+    except ValueError as error:
+        msg = f"{key} in spark_config cannot be divided into options: {error}."
+        raise ConfigError(f"{msg}\nFix: close each quotation mark.") from None
+    quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in parted)
+    file = folder / f"{key}.options"
+    _write(file, "".join(f'"{option}"\n' for option in quoted).encode())
     return f'"@{file}"'
+
+
+def _write(file: Path, data: bytes) -> None:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(data)
 
 
 def _escaped(text: str) -> str:
