@@ -83,7 +83,8 @@ def test_passwords_of_a_broker_and_a_registry_are_in_no_command_line_log_page_or
             )
             for kind in kinds
         ]
-        for made in admin_of(broker).create_acls(rights).values():
+        admin = admin_of(broker)
+        for made in admin.create_acls(rights).values():
             made.result(10)
 
         program = PROGRAM.replace("ADDRESS", broker.sasl_address)

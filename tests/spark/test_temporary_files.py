@@ -105,11 +105,12 @@ import os, sys, time
 import millpond as mp
 
 app = mp.Application(consumer_group="tmp", topics_dir="topics", loglevel=None, persistence="none")
+waits = sys.argv[1] == "wait"
 
 
 def wait(value, state):
     state.set("n", value)
-    if sys.argv[1] == "wait" and value == 2:
+    if waits and value == 2:
         print("in a batch", flush=True)
         time.sleep(200)
     return value

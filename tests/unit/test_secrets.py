@@ -75,7 +75,7 @@ def test_options_of_java_go_by_files_that_java_reads(monkeypatch):
     with passed_by_file(options) as ours_end_with:
         file = Path(shlex.split(os.environ[ARGUMENTS])[1])
         text = file.read_text().encode().decode("unicode_escape")
-        key, _, named = text.strip().partition("=")
+        key, _, named = text.splitlines()[-1].partition("=")
         assert key == EXTRA_OPTIONS
         assert Path(ours_end_with.strip('"@')).read_text() == '"-Xss9m"\n'
         lines = Path(named.strip('"@')).read_text().splitlines()

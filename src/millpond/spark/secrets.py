@@ -17,13 +17,21 @@ from pathlib import Path
 from millpond.errors import ConfigError
 from millpond.folders import Scratch
 
-__all__ = ["DEFAULT_OPTIONS", "EXTRA_OPTIONS", "REDACTED", "passed_by_file", "quiet_py4j"]
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "EXTRA_OPTIONS",
+    "REDACTED",
+    "REDACTION",
+    "passed_by_file",
+    "quiet_py4j",
+]
 
+REDACTION = "spark.redaction.regex"
 REDACTED = (
     r"(?i)pass(word|wd|phrase|code)?\b|password|secret|token|credential|jaas|user[.]?info"
     r"|(access|account|api|private|encryption|shared)[._-]?key|[._-]key\b|\bsas\b|sig="
 )
-"""What Spark takes for a secret, in the name of a setting or in its value.
+"""What Spark takes for a secret, in the name of a setting or in its value: its `REDACTION`.
 
 Spark's own pattern knows neither the keys nor the signatures of Azure.
 """
@@ -52,7 +60,8 @@ def passed_by_file(config: Mapping[str, str]) -> Iterator[str]:
     defaults = ["--load-spark-defaults"] if theirs is None else []
     with Scratch("millpond-settings-") as folder:
         file = folder / "spark.conf"
-        by_file = dict(config)
+        # Also here: a verbose start prints what it reads from the file.
+        by_file = {REDACTION: REDACTED, **config}
         for key in {DEFAULT_OPTIONS, EXTRA_OPTIONS} & config.keys():
             by_file[key] = _options_file(key, config[key], folder)
         default_options = by_file.pop(DEFAULT_OPTIONS, "")

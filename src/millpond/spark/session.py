@@ -31,6 +31,7 @@ from millpond.spark.secrets import (
     DEFAULT_OPTIONS,
     EXTRA_OPTIONS,
     REDACTED,
+    REDACTION,
     passed_by_file,
     quiet_py4j,
 )
@@ -68,7 +69,7 @@ _SESSION = {
     "spark.driver.memory": "3g",
     "spark.sql.session.timeZone": "UTC",
     # What Spark's page and its log of events do not show.
-    "spark.redaction.regex": REDACTED,
+    REDACTION: REDACTED,
 }
 
 _LOCAL = {
