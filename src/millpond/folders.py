@@ -16,7 +16,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Scratch", "cache_folder", "java_folder", "make_folder"]
+__all__ = ["Scratch", "java_folder", "make_folder"]
 
 # Nobody else's folders are called like this.
 _SUFFIX = ".scratch"
@@ -110,20 +110,17 @@ def java_folder() -> Scratch | None:
     Java unpacks libraries of RocksDB and others there and executes them. Where temporary files are
     mounted noexec, the user's cache folder takes their place.
     """
-    for place in (Path(tempfile.gettempdir()), cache_folder("tmp")):
-        with suppress(OSError):
-            if place is not None and not _is_noexec(place):
-                return Scratch("millpond-java-", place)
+    with suppress(OSError, RuntimeError):  # no room, or a user without a home
+        place = Path(tempfile.gettempdir())
+        if _is_noexec(place):
+            place = _in_cache()
+        return None if _is_noexec(place) else Scratch("millpond-java-", place)
     return None
 
 
-def cache_folder(name: str) -> Path | None:
-    """Return a folder in the user's cache that nobody else writes to; None where there is none."""
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return make_folder(cache / "millpond" / name)
-    except (OSError, RuntimeError):  # no room, a home of somebody else's, or a user without one
-        return None
+def _in_cache() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return make_folder(cache / "millpond" / "tmp")
 
 
 def _is_noexec(folder: Path) -> bool:

@@ -121,6 +121,7 @@ def test_java_has_a_folder_where_it_may_execute_files(place, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     with folders.java_folder() as usual:
         assert usual.parent == place
+    assert not (place / "cache").exists()
 
     monkeypatch.setattr(folders, "_is_noexec", lambda folder: folder == place)
     with folders.java_folder() as other:
