@@ -26,7 +26,7 @@ from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.registry import shorter
 from millpond.connectors.serde import Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name, no_offsets
-from millpond.errors import ConfigError, TopicError, ValueTypeError, shown
+from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
 
 __all__ = ["CRASH", "END", "FileSource", "ListSource", "RateReader", "RateSource", "SparkSource"]
