@@ -30,6 +30,7 @@ from millpond.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.claims import claims_of
 from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.connectors.file_list import COPY, LIST, parse_list
+from millpond.durable import sync_all
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
 from millpond.lock import Hold, holder_of, locked, taken_over
@@ -279,6 +280,12 @@ class StateDirectory:
         except (ValueError, KeyError, TypeError):
             return 0
 
+    def begin(self, manifest: Manifest) -> None:
+        """Make a generation the current one, once all that it has is on the disk."""
+        if self.folder.is_local:
+            sync_all(self.generation(manifest).path, self.sources.path)
+        self.save(manifest)
+
     def compare(self, plan: Plan, *, accept: bool = False) -> list[Verdict]:
         """Return what becomes of every store of the state and of a program."""
         known = self.known(plan) or Manifest(1, 1, layers=plan.layers)
@@ -520,7 +527,7 @@ class StateDirectory:
         manifest.replay_until = manifest.live_from = 0
         manifest.backfill, manifest.since = {}, -1
         manifest.note("clear_state", reset_offsets=reset_offsets)
-        self.save(manifest)
+        self.begin(manifest)
         if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
             self.sources.delete()
         self.drop_generation(old)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -197,6 +198,64 @@ def test_damage_that_only_history_needs_is_left_to_history(tmp_path):
 
     assert found.is_whole
     assert [Path(problem.file).name for problem in found.history] == ["1"]
+
+
+def forget(directory, first):
+    """Let the journal know no batch before one, as if many had come since."""
+    journal = read_journal(directory.journal_file(directory.load()))
+    kept = {seq: batch for seq, batch in journal.batches.items() if seq >= first}
+    directory.journal_file(directory.load()).write(Journal(journal.delivered, kept).encode())
+
+
+@pytest.mark.parametrize("lost", ["all", "small files"])
+@pytest.mark.parametrize("outputs", ["keep", "again"])
+def test_where_a_new_generation_is_lost_the_one_before_is_gone_back_to(outputs, lost, tmp_path):
+    directory = group(tmp_path)
+    with admin.open(tmp_path, group="group") as state:
+        state.rewind(2, outputs=outputs)
+    stream, home = directory.load().stream, home_of(directory)
+    forget(directory, 4)  # what 0 to 2 read is only in the generation before
+    if lost == "all":
+        shutil.rmtree(home)
+    else:
+        for place in [*(home / "offsets").iterdir(), *(home / "commits").iterdir()]:
+            place.unlink()  # the generation before has the same bytes under another name
+            place.write_text("")
+
+    done = repaired(directory)
+
+    assert done.batch == 2
+    assert len({problem.file for problem in done.problems}) == len(done.problems)
+    assert directory.load().stream == stream
+    seq, again = start(directory)
+    expected = (4, 5) if outputs == "keep" else ()
+    assert (seq, again) == (3, {number: source(number) for number in expected})
+
+
+def test_what_came_after_a_rewind_is_not_taken_from_the_generation_before(tmp_path):
+    directory = group(tmp_path)
+    with admin.open(tmp_path, group="group") as state:
+        state.rewind(2, outputs="again")
+    other = {**source(4), "millpond": {"list": {"0": 31}}}  # batch 3 was cut in another way
+    directory.journal_file(directory.load()).write(Journal(2, {4: other}).encode())
+    shutil.rmtree(home_of(directory))
+
+    done = repaired(directory)
+
+    assert done.batch == 2
+    assert start(directory) == (3, {4: other})
+
+
+def test_a_restored_state_is_not_mixed_with_the_one_before(tmp_path):
+    directory = group(tmp_path)
+    with admin.open(tmp_path, group="group") as state:
+        state.backup(tmp_path / "kept")
+        state.restore(tmp_path / "kept")
+    forget(directory, 6)
+    shutil.rmtree(home_of(directory))
+
+    with pytest.raises(StateError, match="no batch of .* is whole"):
+        repaired(directory)
 
 
 def test_a_fork_that_was_cut_short_before_its_manifest_is_made_again(tmp_path):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from millpond import Application
-from millpond.durable import Disk
+from millpond.connectors.log import Log
+from millpond.directory import Manifest, StateDirectory
+from millpond.durable import Disk, sync_all
 from millpond.errors import ConfigError
 
 
@@ -59,6 +64,55 @@ def test_a_file_that_has_grown_in_its_place_is_synced_again(disk, checkpoint):
 
 def test_a_file_that_spark_has_removed_is_no_error(disk, checkpoint):
     assert disk.sync(str(checkpoint / "gone")) == 4
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """The files and folders that are synced, in order."""
+    found, real = [], os.fsync
+
+    def fsync(file):
+        found.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_the_folders_above_a_group_are_synced_once(disk, checkpoint, tmp_path, synced):
+    disk.sync()
+    (checkpoint / "offsets" / "1").write_text("content")
+    disk.sync()
+
+    assert synced.count(tmp_path) == 1
+    assert synced.count(tmp_path / "group") == 2
+
+
+def test_all_of_a_folder_is_synced_with_its_name(checkpoint, tmp_path, synced):
+    (checkpoint / "state" / "0" / "1").mkdir()  # a folder that is empty now
+
+    sync_all(str(checkpoint))
+
+    assert set(checkpoint.rglob("*")) | {checkpoint, checkpoint.parent, tmp_path} <= set(synced)
+    assert synced.index(checkpoint / "offsets" / "0") < synced.index(checkpoint / "offsets")
+
+
+def test_a_generation_is_synced_before_the_manifest_names_it(checkpoint, tmp_path, synced):
+    directory = StateDirectory(tmp_path, "group")
+
+    directory.begin(Manifest(8, 1, generation=1))
+
+    manifest = next(i for i, place in enumerate(synced) if place.name.startswith(".manifest"))
+    files = {place for place in checkpoint.rglob("*") if place.is_file()}
+    assert {*files, checkpoint, checkpoint.parent, tmp_path} <= set(synced[:manifest])
+
+
+def test_a_topic_is_there_only_once_its_folders_have_their_names(tmp_path, synced):
+    Log(tmp_path / "new" / "topics").create("clicks", 2)
+
+    home = tmp_path / "new" / "topics" / "clicks"
+    content = synced.index(home / "topic.json.writing")
+    assert {home, *list(home.parents)[:3]} <= set(synced[:content])
 
 
 def test_an_unknown_durability_is_refused(tmp_path):

@@ -255,7 +255,7 @@ def _copy(
         for place, info in source.sources.walk():
             relative = place.path.removeprefix(source.sources.path + "/")
             _copy_source(place, target.sources / relative, info.name, share)
-        target.save(copied)
+        target.begin(copied)
     except BaseException:
         target.abandon(copied.generation)
         raise

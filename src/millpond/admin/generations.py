@@ -73,7 +73,7 @@ def new_generation(
             directory.journal_file(manifest).write(new.journal.encode())
             done = new.checkpoint.last()
             manifest.since = -1 if done is None else done
-            directory.save(manifest)
+            directory.begin(manifest)
         except BaseException:
             directory.abandon(number)
             raise

@@ -19,7 +19,7 @@ from uuid import uuid4
 from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Checkpoint, Problem
-from millpond.directory import Journal, Manifest, StateDirectory, without_crc
+from millpond.directory import Journal, Manifest, StateDirectory, read_manifest, without_crc
 from millpond.errors import (
     DamagedStateError,
     EngineError,
@@ -31,6 +31,13 @@ from millpond.files import Location
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
 
 logger = logging.getLogger("millpond")
+
+_START_OVER = (
+    "Fix: millpond state restore, if there is a backup; or start over: app.clear_state(True)."
+)
+
+# Changes whose generation was not made from the one before it.
+_OF_ELSEWHERE = ("restore", "clear_state", "fork", "backup")
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,8 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
             _, said = _read(opened, manifest, batch)
             if said is None:
                 return Repaired(batch, 0, [])
-        problems += damaged_files(checkpoint)
+        known = {problem.file for problem in problems}
+        problems += [p for p in damaged_files(checkpoint) if p.file not in known]
         journal = _journal(directory, manifest)
         work = directory.generation_folder(directory.next_generation())
         try:
@@ -186,6 +194,20 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
         except BaseException:
             directory.abandon(int(work.name))
             raise
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A batch that is whole, in a copy of its generation without what is damaged."""
+
+    manifest: Manifest
+    """What is said of the state up to that batch, among other things."""
+    journal: Journal
+    batch: int | None
+    seq: int = 0
+    clock: dict[str, Any] | None = None
+    edits: tuple[int, ...] = ()
+    """The batches behind it that people have put there."""
 
 
 def _repair(
@@ -198,55 +220,132 @@ def _repair(
 ) -> Repaired:
     directory = opened.directory
     old = directory.checkpoint(manifest)
-    bad = {problem.file for problem in problems}
-    seqs = _seqs(old)
-    _copy_whole(old, work, bad)
-    new = Checkpoint(work)
-    _renew_descriptions(opened, manifest, old, new, problems)
-    clocks = {n: _clock(directory, manifest, journal, seq) for n, seq in seqs.items()}
-    batch = _last_whole(opened, manifest, old, new, problems, clocks)
-    if batch is not None and new.is_by_hand(batch) and clocks[batch] is None:
-        # No program can replay that batch. How late its stream was is in its offsets, too.
-        clocks[batch] = asking({"seen": {}, "arrived": {}}, seqs[batch])
-    if batch is None and manifest.live_from:
+    found = _whole(opened, manifest, journal, problems, work)
+    if found.batch is None:
+        found = _before(opened, manifest, journal, work) or found
+    if found.batch is None and manifest.live_from:
         msg = f"nothing of {old.folder} is whole, and its first batches are of a backfill of files."
-        fix = "millpond state restore, if there is a backup; or start over: app.clear_state(True)."
-        raise StateError(f"{msg}\nFix: {fix}")
-    seq = 0 if batch is None else seqs[batch]
-    done = max(seq, journal.delivered + 1, manifest.replay_until, _done(manifest, old))
-    gap = set(range(seq + 1, max(done, *journal.batches, 0) + 1)) - journal.batches.keys()
+        raise StateError(f"{msg}\n{_START_OVER}")
+    done = max(found.seq, journal.delivered + 1, manifest.replay_until, _done(manifest, old))
+    batches = found.journal.batches
+    gap = set(range(found.seq + 1, max(done, *batches, 0) + 1)) - batches.keys()
     if gap:
         msg = (
-            f"{'no batch' if batch is None else f'only batch {batch}'} of {old.folder} is whole, "
-            f"and what {len(gap)} of the later batches read is not known any more."
+            f"{'no batch' if found.batch is None else f'only batch {found.batch}'} of {old.folder} "
+            f"is whole, and what {len(gap)} of the later batches read is not known any more."
         )
-        fix = "millpond state restore, if there is a backup; or start over: app.clear_state(True)."
-        raise StateError(f"{msg}\nFix: {fix}")
-    edits = _edits_behind(manifest, old, batch)
-    if edits and not lose_edits:
+        raise StateError(f"{msg}\n{_START_OVER}")
+    if found.edits and not lose_edits:
         msg = (
-            f"with what is damaged, {len(edits)} change(s) of the state by hand would be lost "
-            f"(batches {edits}).\nFix: millpond state repair does it; then make the changes again."
+            f"with what is damaged, {len(found.edits)} change(s) of the state by hand would be "
+            f"lost (batches {list(found.edits)}).\nFix: millpond state repair does it; then make "
+            "the changes again."
         )
         raise DamagedStateError(msg)
+    _go_back(directory, found, done, problems, work)
+    directory.drop_others(int(work.name), manifest.generation)
+    return Repaired(found.batch, done - found.seq, problems, len(found.edits))
+
+
+def _go_back(
+    directory: StateDirectory,
+    found: _Whole,
+    done: int,
+    problems: list[Problem],
+    work: Location,
+) -> None:
+    """Make the copy the current generation, as of the batch that is whole."""
+    batch, new = found.batch, Checkpoint(work)
     if batch is None:
         work.delete()
     else:
         new.cut(batch)
-    mended = replace(manifest.at(batch), generation=int(work.name), audit=list(manifest.audit))
-    mended.replay_until, mended.since = done, -1 if batch is None else batch
+    repaired = replace(found.manifest.at(batch), generation=int(work.name))
+    repaired.audit = list(found.manifest.audit)
+    repaired.replay_until, repaired.since = done, -1 if batch is None else batch
     planned = None if batch is None else new.batch(batch)
     if planned is not None and planned.partitions:
-        mended.partitions = planned.partitions
-    clock = None if batch is None else clocks[batch]
-    if clock is not None:
-        directory.clock_file(mended).write(json.dumps(clock).encode())
-    kept = Journal(max(journal.delivered, done - 1), journal.batches)
-    directory.journal_file(mended).write(kept.encode())
-    mended.note("repair", batch=batch, files=[problem.file for problem in problems])
-    directory.save(mended)
-    directory.drop_others(mended.generation, manifest.generation)
-    return Repaired(batch, done - seq, problems, len(edits))
+        repaired.partitions = planned.partitions
+    if found.clock is not None:
+        directory.clock_file(repaired).write(json.dumps(found.clock).encode())
+    kept = Journal(max(found.journal.delivered, done - 1), found.journal.batches)
+    directory.journal_file(repaired).write(kept.encode())
+    repaired.note("repair", batch=batch, files=[problem.file for problem in problems])
+    directory.begin(repaired)
+
+
+def _whole(
+    opened: Opened,
+    manifest: Manifest,
+    journal: Journal,
+    problems: list[Problem],
+    work: Location,
+    until: int | None = None,
+    now: Manifest | None = None,
+) -> _Whole:
+    """Copy what is not damaged of a generation, and find the last batch that is whole.
+
+    Args:
+        opened: The group.
+        manifest: That of the generation.
+        journal: What is known of batches.
+        problems: What is damaged; what is found besides is added.
+        work: Where the copy goes.
+        until: The last batch that counts. Default: all do.
+        now: The current manifest, where the generation is another one.
+    """
+    directory = opened.directory
+    old, new = directory.checkpoint(manifest), Checkpoint(work)
+    seqs = _seqs(old)
+    last = max([*old.planned(), *old.committed(), 0]) if until is None else until
+    old.copy_to(work, last, leave_out={problem.file for problem in problems})
+    _renew_descriptions(opened, manifest, old, new, problems)
+    files = [directory.clock_file(one) for one in (manifest, now) if one is not None]
+    clocks = {n: _clock(files, journal, seq) for n, seq in seqs.items()}
+    batch = _last_whole(opened, manifest, old, new, problems, clocks)
+    edits = tuple(n for n in _edits_behind(manifest, old, batch) if until is None or n <= until)
+    if batch is None:
+        return _Whole(manifest, journal, None, edits=edits)
+    clock = clocks[batch]
+    if clock is None and new.is_by_hand(batch):
+        # No program can replay that batch. How late its stream was is in its offsets, too.
+        clock = asking({"seen": {}, "arrived": {}}, seqs[batch])
+    return _Whole(manifest, journal, batch, seqs[batch], clock, edits)
+
+
+def _before(opened: Opened, manifest: Manifest, journal: Journal, work: Location) -> _Whole | None:
+    """Find the last whole batch in the generation that a change was made from; None: there is none.
+
+    The two have the same batches up to the change. Those after it are in the journal.
+    """
+    directory = opened.directory
+    made = next((e for e in manifest.audit if e.get("generation") == manifest.generation), None)
+    kept = [number for number in directory.generations() if number < manifest.generation]
+    if made is None or made["what"] in _OF_ELSEWHERE or not kept:
+        return None
+    file = directory.folder / f"manifest-{max(kept):04d}.json"
+    try:
+        before = read_manifest(file.text() or "", str(file))
+        about = journal_of(directory, before)
+    except (ValueError, KeyError, TypeError, AttributeError, StateError):
+        return None
+    until = made.get("last_batch", manifest.since)  # a reshape begins to count from 0
+    seqs = _seqs(directory.checkpoint(before))
+    shared = max((seq for number, seq in seqs.items() if number <= until), default=0)
+    batches = {seq: batch for seq, batch in about.batches.items() if seq <= shared}
+    then = replace(
+        manifest,
+        **before.claims(),
+        generation=before.generation,
+        partitions=before.partitions,
+        earlier=before.earlier,
+        live_from=max(before.live_from, manifest.live_from),
+    )
+    journal = Journal(journal.delivered, {**batches, **journal.batches})
+    problems = damaged_files(directory.checkpoint(then))
+    work.delete()
+    found = _whole(opened, then, journal, problems, work, until, manifest)
+    return None if found.batch is None else found
 
 
 def _renew_descriptions(
@@ -292,14 +391,13 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     return Journal(delivered, batches)
 
 
-def _clock(
-    directory: StateDirectory, manifest: Manifest, journal: Journal, seq: int
-) -> dict[str, Any] | None:
+def _clock(files: list[Location], journal: Journal, seq: int) -> dict[str, Any] | None:
     """Return what was known about the time behind a batch: from its own file, or the next plan."""
-    with suppress(ValueError, AttributeError):
-        known = json.loads(directory.clock_file(manifest).text() or "null")
-        if known is not None and known.get("seq") == seq and "seen" in known:
-            return asking(known, seq)
+    for file in files:
+        with suppress(ValueError, AttributeError):
+            known = json.loads(file.text() or "null")
+            if known is not None and known.get("seq") == seq and "seen" in known:
+                return asking(known, seq)
     return clock_of(journal, seq)
 
 
@@ -344,11 +442,6 @@ def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
             if batch is not None:
                 found[number] = int(batch.clock.get("seq", 0))
     return found
-
-
-def _copy_whole(old: Checkpoint, work: Location, bad: set[str]) -> None:
-    """Copy what is as it was written."""
-    old.copy_to(work, max([*old.planned(), *old.committed(), 0]), leave_out=bad)
 
 
 def _renew_operators(opened: Opened, manifest: Manifest, work: Location) -> None:

@@ -36,6 +36,7 @@ from millpond.connectors.segments import (
     opened,
     segments_gone,
     sync,
+    sync_above,
     sync_folder,
     write_segment,
     writers_of,
@@ -333,6 +334,7 @@ class Log:
                 return
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
+            sync_above(file)  # before there is a topic, all its folders have their names
             content = {"format": _FORMAT, "partitions": partitions}
             durable_write(file, {**content, **({_INPUT: True} if is_input else {})})
 

@@ -39,6 +39,7 @@ __all__ = [
     "opened",
     "segments_gone",
     "sync",
+    "sync_above",
     "sync_folder",
     "writers_of",
     "write_segment",
@@ -79,6 +80,9 @@ _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.arrow")
 _MARK_NAME = re.compile(r"(\d{20})\.end")
 
 _checked: dict[str, tuple[int, int, int]] = {}
+
+# Folders that are on the disk with their names and those of all folders above; with their inodes.
+_on_disk: set[tuple[str, int]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +370,19 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def sync_above(path: Path) -> None:
+    """Bring the name of a file or folder to the disk, and the names of all folders above it."""
+    passed = []
+    for folder in path.absolute().parents:
+        # Who may not list a folder has made nothing in it.
+        with suppress(FileNotFoundError, PermissionError):
+            sync_folder(folder)
+            passed.append((str(folder), folder.stat().st_ino))
+            if passed[-1] in _on_disk:
+                break
+    _on_disk.update(passed)
 
 
 @contextmanager
