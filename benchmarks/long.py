@@ -7,6 +7,7 @@ python long.py outage FOLDER [10000000]    so many records waiting at the start:
 python long.py memory FOLDER [5000000]     so many keys in state: memory for each
 python long.py names FOLDER [1000000]      one key with so many names: time of changing one
 python long.py latency FOLDER [120]        latencies when programs have run for so many seconds
+python long.py sync FOLDER [100]           so many batches: what it costs to wait for the disk
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any, ClassVar
 
 import data
 from about import machine
@@ -29,6 +31,8 @@ from serving import HERE, Program, memory, sizes_of_files
 
 import millpond as mp
 from millpond.connectors.log import Log
+from millpond.durable import Disk
+from millpond.spark import run
 
 KEYS = 1_000
 
@@ -75,7 +79,7 @@ def count(value: dict, state: mp.State) -> dict:
     return value
 
 
-def application(folder: Path, most: int | None) -> mp.Application:
+def application(folder: Path, most: int | None, **options: Any) -> mp.Application:
     return mp.Application(
         consumer_group="long",
         state_dir=folder / "state",
@@ -83,11 +87,12 @@ def application(folder: Path, most: int | None) -> mp.Application:
         auto_offset_reset="earliest",
         max_records_per_batch=most,
         loglevel=None,
+        **options,
     )
 
 
-def counting(folder: Path, most: int | None) -> mp.Application:
-    app = application(folder, most)
+def counting(folder: Path, most: int | None, **options: Any) -> mp.Application:
+    app = application(folder, most, **options)
     app.dataframe(app.topic("clicks")).apply(count, stateful=True).to_topic(app.topic("totals"))
     return app
 
@@ -224,15 +229,55 @@ def latency(folder: Path, seconds: int) -> Figures:
     return table
 
 
+class TimedDisk(Disk):
+    """Writes down how many files each batch syncs, and in how many milliseconds."""
+
+    rounds: ClassVar[list[tuple[int, float]]] = []
+
+    def sync(self, *beside: str) -> int:
+        began = time.monotonic()
+        files = super().sync(*beside)
+        self.rounds.append((files, (time.monotonic() - began) * 1000))
+        return files
+
+
+def sync(folder: Path, number: int) -> Figures:
+    """Batches of 100 records with and without waiting for the disk, three times by turns."""
+    run.Disk = TimedDisk  # type: ignore[misc]
+    names = ("files", "sync: median ms", "99%", "batch: median ms", "run: s")
+    table = Figures("durability", "batches", *names)
+    records = data.touches([i % KEYS for i in range(100 * number)])
+    for turn in range(3):
+        for durability in ("process", "power"):
+            home = folder / f"{durability}-{turn}"
+            log = Log(home / "topics")
+            log.create("clicks", 1)
+            log.append("clicks", 0, records)
+            app, began = counting(home, 100, durability=durability), time.monotonic()
+            TimedDisk.rounds.clear()
+            app.run(drain=True, collect=False)
+            seconds = time.monotonic() - began
+            costs = [report.seconds * 1000 for report in app.reports]
+            told = ["0", "0", "0"]
+            if rounds := TimedDisk.rounds[1:]:  # the first syncs the folders above, too
+                told = [f"{statistics.median(files for files, _ in rounds):.0f}"]
+                told += [f"{statistics.median(ms for _, ms in rounds):.1f}"]
+                told += [f"{statistics.quantiles([ms for _, ms in rounds], n=100)[98]:.1f}"]
+            row = [*told, f"{statistics.median(costs):.0f}", f"{seconds:.1f}"]
+            table.add(durability, str(len(costs)), *row)
+    return table
+
+
 if __name__ == "__main__":
     what, place, *more = sys.argv[1:]
-    run, default = {
+    measure, default = {
         "batches": (batches, 10_000),
         "outage": (outage, 10_000_000),
         "memory": (memory_of_keys, 5_000_000),
         "names": (names, 1_000_000),
         "latency": (latency, 120),
+        "sync": (sync, 100),
     }[what]
     target, number = Path(place).absolute() / what, int(more[0]) if more else default
     shutil.rmtree(target, ignore_errors=True)
-    run(target, number).show(what if number == default else None)
+    measure(target, number).show(what if number == default else None)

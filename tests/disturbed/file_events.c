@@ -2,7 +2,8 @@
 
    Preloaded into a program and all that it starts. FILE_EVENTS_BELOW is the folder, and
    FILE_EVENTS_SOCKET the socket of whoever listens (file_events.py). A message has the operation and
-   its paths, separated by zero bytes. */
+   its paths, separated by zero bytes. "open" makes a file where there is none; "create" empties it
+   where there is one. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -64,7 +66,10 @@ static void report(const char *what, int folder, const char *path, int other_fol
 }
 
 static void report_open(int folder, const char *path, int flags) {
-    if (flags & (O_CREAT | O_TRUNC)) report("create", folder, path, 0, NULL);
+    if (flags & O_TRUNC)
+        report("create", folder, path, 0, NULL);
+    else if (flags & O_CREAT)
+        report("open", folder, path, 0, NULL);
 }
 
 #define MODE(flags)                                                                                \
@@ -100,6 +105,56 @@ int openat64(int folder, const char *path, int flags, ...) {
     return REAL(openat64)(folder, path, flags, mode);
 }
 
+int creat(const char *path, mode_t mode) {
+    report("create", AT_FDCWD, path, 0, NULL);
+    return REAL(creat)(path, mode);
+}
+
+int creat64(const char *path, mode_t mode) {
+    report("create", AT_FDCWD, path, 0, NULL);
+    return REAL(creat64)(path, mode);
+}
+
+int truncate(const char *path, off_t length) {
+    report("truncate", AT_FDCWD, path, 0, NULL);
+    return REAL(truncate)(path, length);
+}
+
+int truncate64(const char *path, off64_t length) {
+    report("truncate", AT_FDCWD, path, 0, NULL);
+    return REAL(truncate64)(path, length);
+}
+
+int ftruncate(int file, off_t length) {
+    report("truncate", file, "", 0, NULL);
+    return REAL(ftruncate)(file, length);
+}
+
+int ftruncate64(int file, off64_t length) {
+    report("truncate", file, "", 0, NULL);
+    return REAL(ftruncate64)(file, length);
+}
+
+ssize_t write(int file, const void *data, size_t size) {
+    report("write", file, "", 0, NULL);
+    return REAL(write)(file, data, size);
+}
+
+ssize_t writev(int file, const struct iovec *parts, int count) {
+    report("write", file, "", 0, NULL);
+    return REAL(writev)(file, parts, count);
+}
+
+ssize_t pwrite(int file, const void *data, size_t size, off_t place) {
+    report("write", file, "", 0, NULL);
+    return REAL(pwrite)(file, data, size, place);
+}
+
+ssize_t pwrite64(int file, const void *data, size_t size, off64_t place) {
+    report("write", file, "", 0, NULL);
+    return REAL(pwrite64)(file, data, size, place);
+}
+
 int rename(const char *from, const char *to) {
     report("rename", AT_FDCWD, from, AT_FDCWD, to);
     return REAL(rename)(from, to);
@@ -108,6 +163,12 @@ int rename(const char *from, const char *to) {
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
     report("rename", from_folder, from, to_folder, to);
     return REAL(renameat)(from_folder, from, to_folder, to);
+}
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to,
+              unsigned int flags) {
+    report("rename", from_folder, from, to_folder, to);
+    return REAL(renameat2)(from_folder, from, to_folder, to, flags);
 }
 
 int link(const char *from, const char *to) {

@@ -4,12 +4,14 @@ Takes a command and the folder that it writes to; runs it with `file_events.c` p
 asks before each change. What the folder holds at that moment is what a `kill -9` at that moment
 would leave, so it is copied: an image. Nothing else below the folder changes while it is copied.
 
-A power cut leaves less: files that were not synced may be empty, and those whose folder was not
-synced may be missing. What was synced is seen here too, so an image can be cut down to that.
+A power cut leaves less, or what was there before: files that were not synced may be empty, those
+whose folder was not synced may be missing, or have their old content, or be there again. What was
+synced is seen here too, so an image can be cut down to that.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -66,45 +68,108 @@ class Image:
         return f"{self.before}{self.cut and f', power cut: {self.cut}'}"
 
 
-class Synced:
-    """Which files are on the disk whatever happens: they were synced, and so was their folder."""
+class Disk:
+    """What is on the disk whatever happens: what was synced, and what came before the rest.
+
+    A file has its content once it was synced, and its name once its folder was. Until then, a name
+    may have what it had before: another file, or one that was removed.
+    """
 
     def __init__(self) -> None:
         self._contents: set[str] = set()
         self._names: set[str] = set()
+        self._before: dict[str, bytes | None] = {}
+        """What names have had since their folder was last synced; None: a folder."""
 
     def take(self, what: str, path: str, other: str) -> None:
         """Take a change that is about to be made, or a sync."""
         if what == "sync" and Path(path).is_dir():
             self._names |= {f"{path}/{name}" for name in os.listdir(path)}
+            for name in [name for name in self._before if name.startswith(f"{path}/")]:
+                inner = name.removeprefix(f"{path}/")
+                if "/" not in inner or not Path(path, inner.partition("/")[0]).exists():
+                    del self._before[name]
         elif what == "sync":
             self._contents.add(path)
         elif what in ("rename", "link"):
+            self._remember(other)
             self._contents.discard(other)
             self._contents |= {other} & {other if path in self._contents else ""}
             self._names.discard(other)
-        elif what != "mkdir" or not Path(path).is_dir():
+        elif what == "unlink":
+            if path in self._names:
+                self._remember(path)
+            self._contents.discard(path)
+            self._names.discard(path)
+        elif what in ("write", "truncate") or Path(path).exists():
+            self._contents.discard(path)
+        else:  # a new file or folder
             self._contents.discard(path)
             self._names.discard(path)
 
+    def _remember(self, path: str) -> None:
+        """Remember what a name has that is about to have something else, or nothing."""
+        with suppress(FileNotFoundError):
+            is_folder = Path(path).is_dir()
+            self._before.setdefault(path, None if is_folder else Path(path).read_bytes())
+
+    def settle(self, folder: Path) -> None:
+        """Take all that is in a folder for synced."""
+        found = {str(place) for place in [folder, *folder.rglob("*")]}
+        self._contents |= found
+        self._names |= found
+        self._before = {n: d for n, d in self._before.items() if not n.startswith(f"{folder}/")}
+
     def cut_down(self, image: Path, of: Path, how: str) -> None:
-        """Take from an image what a power cut takes at worst; what a sink stored is not ours."""
-        depth = str(of / "state").count("/")
+        """Do to an image what a power cut may do; what a sink stored is not ours.
+
+        "empty": names are there, and no content that was not synced. "missing": nor are names.
+        "old": names have what they had before, and what was removed is there again. "mixed" and a
+        number: for each file something else of that, or half of its content, or all.
+        """
         for place in sorted(image.rglob("*")):
             inner = place.relative_to(image)
-            if place.is_dir() or inner.parts[0].endswith("-sink") or place.name == "lock":
+            if _is_not_ours(inner) or not place.exists():  # its folder is missing
                 continue
             name = str(of / inner)
-            # The folders above, from that of the group on.
-            above = [str(of / f) for f in inner.parents if f.parts[:1] == ("state",)]
-            is_named = self._names.issuperset([name, *(f for f in above if f.count("/") > depth)])
-            if name in self._contents and is_named:
+            fate = self._fate(name, how, place.is_dir())
+            data = None if place.is_dir() else place.read_bytes()
+            if fate == "missing":
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
+            elif fate == "old":
+                place.write_bytes(self._before[name] or b"")
+            elif fate != "kept":
+                assert data is not None
+                place.write_bytes(data[: len(data) // 2] if fate == "torn" else b"")
+        self._bring_back(image, of, how)
+
+    def _fate(self, name: str, how: str, is_folder: bool) -> str:
+        """Return what becomes of a file or folder."""
+        is_whole = is_folder or name in self._contents
+        lost = "old" if self._before.get(name) is not None and how != "missing" else "missing"
+        fates = ["kept"]
+        fates += [] if is_whole else ["empty", "torn"]
+        fates += [] if name in self._names else [lost]
+        if how.startswith("mixed"):
+            return fates[zlib.crc32(f"{how} {name}".encode()) % len(fates)]
+        if how == "empty":
+            return "kept" if is_whole else "empty"
+        return fates[-1] if lost in fates else "kept" if is_whole else "empty"
+
+    def _bring_back(self, image: Path, of: Path, how: str) -> None:
+        """Put files back that were removed, where nobody has synced their folder since."""
+        for name in sorted(self._before) if how not in ("empty", "missing") else ():
+            data, inner = self._before[name], Path(name)
+            if not inner.is_relative_to(of) or _is_not_ours(inner.relative_to(of)):
                 continue
-            is_left = how == "empty" or (how == "mixed" and zlib.crc32(name.encode()) % 2)
-            if is_left or is_named:
-                place.write_bytes(b"")
-            else:
-                place.unlink()
+            place = image / inner.relative_to(of)
+            is_chosen = how == "old" or zlib.crc32(f"{how} back {name}".encode()) % 2
+            if is_chosen and not place.exists() and place.parent.is_dir():
+                place.mkdir() if data is None else place.write_bytes(data)
+
+
+def _is_not_ours(inner: Path) -> bool:
+    return inner.parts[0].endswith("-sink") or inner.name == "lock"
 
 
 @dataclass
@@ -115,7 +180,7 @@ class Recorder:
         folder: What the program changes.
         images: Where images are put.
         wanted: Tells which images there are to be before a change: "" is what a kill leaves;
-            "empty", "missing" and "mixed" are what becomes of files that were not synced.
+            the others are what becomes of files that were not synced, see `Disk.cut_down`.
     """
 
     folder: Path
@@ -124,7 +189,10 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
     made: list[Image] = field(default_factory=list)
     phase: str = ""
-    synced: Synced = field(default_factory=lambda: Synced())
+    disk: Disk = field(default_factory=lambda: Disk())
+    same: int = 0
+    """Images that were as one before."""
+    _seen: set[tuple[str, str, bool, bool]] = field(default_factory=set)
 
     def run(self, command: list[str], library: Path, **variables: str) -> int:
         """Run a command to its end, and return its exit code."""
@@ -173,8 +241,22 @@ class Recorder:
 
     def _answer(self, what: str, path: str, other: str) -> bytes:
         if what == "phase":
+            if self.phase:
+                self._take("end", "", "")
             self.phase = path
+            if path not in ("", "run"):  # all else was done before, and is none of its doing
+                self.disk.settle(self.folder / path)
             return b"c"
+        if what == "open":
+            if Path(path).exists():
+                return b"c"
+            what = "create"
+        self._take(what, path, other)
+        self.disk.take(what, path, other)
+        return b"c"
+
+    def _take(self, what: str, path: str, other: str) -> None:
+        """Make the images that are wanted before a change."""
         home = f"{self.folder}/"
         event = Event(
             len(self.events), self.phase, what, path.removeprefix(home), other.removeprefix(home)
@@ -186,10 +268,14 @@ class Recorder:
             target.parent.mkdir()
             self._copy(self.folder / self.phase, target)
             if cut:
-                self.synced.cut_down(target, self.folder / self.phase, cut)
+                self.disk.cut_down(target, self.folder / self.phase, cut)
+            shown = (self.phase, _digest(target), bool(cut), what == "end")
+            if shown in self._seen:  # what comes of it is known
+                shutil.rmtree(target.parent)
+                self.same += 1
+                continue
+            self._seen.add(shown)
             self.made.append(Image(event, target, cut))
-        self.synced.take(what, path, other)
-        return b"c"
 
     def _copy(self, source: Path, target: Path) -> None:
         """Copy a folder. A change that was allowed just now may be made meanwhile."""
@@ -200,6 +286,16 @@ class Recorder:
             except (shutil.Error, FileNotFoundError):
                 shutil.rmtree(target)
         raise AssertionError(f"{source} never came to rest")
+
+
+def _digest(folder: Path) -> str:
+    """Return what tells the content of a folder from that of another."""
+    found = hashlib.sha256()
+    for place in sorted(folder.rglob("*")):
+        found.update(f"{place.relative_to(folder)}\0{place.is_dir()}\0".encode())
+        if place.is_file():
+            found.update(hashlib.sha256(place.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def shim(folder: Path) -> Path:

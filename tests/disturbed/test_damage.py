@@ -163,19 +163,26 @@ def damaged(saved, spark, tmp_path):
 
 
 @pytest.mark.parametrize("case", cases())
-def test_damage_is_told_of_and_mended(case, saved, damaged):
+def test_a_start_refuses_damage_if_and_only_if_a_repair_does_something(case, saved, damaged):
     app, done = damaged(case)
+    with admin.open(app) as state:
+        is_whole = state.verify().is_whole
+        if is_whole:
+            assert state.repair().problems == [], done
 
     try:
         app.run(drain=True)
+        is_refused = False
     except DamagedStateError as error:
+        is_refused = True
         assert "millpond state repair" in str(error)
         assert str(app.config.state_dir) in str(error)  # and which file, as far as Spark knows it
         assert "\tat " not in str(error)
         with admin.open(app) as state:
-            state.repair()
+            assert state.repair().problems
         app.run(drain=True)
 
+    assert is_refused is not is_whole, done
     assert result(app) == saved[1], done
 
 

@@ -12,9 +12,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 import millpond as mp
 from millpond import admin
-from millpond.errors import DamagedStateError
+from millpond.connectors.log import SEGMENT, Log
+from millpond.directory import StateDirectory
+from millpond.errors import DamagedStateError, StateError
 
 BATCH, BATCHES = 12, 5
 
@@ -30,6 +34,11 @@ def add(value, state):
 
 def went_quiet(key, state, timer):
     return f"{key} was quiet at {timer.at}"
+
+
+def count(value, state):
+    state.set("n", state.get("n", 0) + 1)
+    return state.get("n")
 
 
 class Deliveries:
@@ -52,8 +61,8 @@ class Deliveries:
         aside.replace(place)
 
 
-def program(folder, spark=None, group="g", third="third", **options):
-    """Return the program; `third` is the name of its second key."""
+def program(folder, spark=None, group="g", third="third", more=False, **options):
+    """Return the program; `third` is the name of its second key, `more` gives it a third one."""
     folder = Path(folder)
     app = mp.Application(
         consumer_group=group,
@@ -75,7 +84,11 @@ def program(folder, spark=None, group="g", third="third", **options):
     sums.sink(Deliveries(folder / f"{group}-sink"), name="deliveries")
     thirds = sums.group_by(lambda value: value % 3, name=third)
     window = thirds.tumbling_window(7).agg(n=mp.Count(), sum=mp.Sum())
-    window.final().to_topic(app.topic(f"{group}-windows"))
+    closed = window.final()
+    closed.to_topic(app.topic(f"{group}-windows"))
+    if more:
+        counts = closed.group_by(lambda value: value["n"] % 2, name="parity")
+        counts.apply(count, stateful=True).to_topic(app.topic(f"{group}-counts"))
     window.late().to_topic(app.topic(f"{group}-late"))
     return app
 
@@ -102,12 +115,12 @@ def delivered(folder, group="g"):
 
 def result(app, folder, group="g"):
     """Everything that can be seen of a program that has run."""
-    topics = ("out", "windows", "late", "dead-letters")
+    topics = ("out", "windows", "late", "counts", "small", "dead-letters")
     names = [f"{group}.{name}" if name == "dead-letters" else f"{group}-{name}" for name in topics]
     with admin.open(app) as state:
         kept = {(str(i.key), i.store, str(i.name)): i.value for i in state.scan()}
         timers = {(str(t.key), t.name): t.at for t in state.timers()}
-    written = {name: records(app, name) for name in names}
+    written = {name: found for name in names if (found := records(app, name))}
     return {"written": written, "sink": delivered(folder, group), "state": kept, "timers": timers}
 
 
@@ -139,7 +152,34 @@ def _damage(app):
     place.write_text("torn")
 
 
-# Each state command: what comes before it, and the command.
+def home(app):
+    return Path(app.config.topics_dir).parent
+
+
+def _write_import(app):
+    row = {"key": "key-1", "name": "total", "value": 5000}
+    (home(app) / "values.jsonl").write_text(json.dumps(row) + "\n")
+
+
+def _lose_state(app):
+    shutil.rmtree(app.config.state_dir)
+
+
+def _clear_and_produce(app):
+    app.clear_state()
+    produce(app, 3 * BATCH, 4 * BATCH)
+
+
+def _append_small(app):
+    """Make a topic of as many segments as are merged."""
+    log = Log(app.config.topics_dir)
+    log.create("g-small", 1)
+    for number in range(40):
+        row = {"key": [b"k"], "value": [b"%d" % number], "timestamp": [number], "headers": [None]}
+        log.append("g-small", 0, pa.table(row, SEGMENT), "writer", number)
+
+
+# Each state command, and what else changes files by itself: what comes before it, and the command.
 COMMANDS = {
     "clear_state": (None, lambda app: app.clear_state()),
     "rewind": (None, lambda app: admin.open(app).rewind(1)),
@@ -151,6 +191,17 @@ COMMANDS = {
     "backup": (None, lambda app: admin.open(app).backup(_kept(app))),
     "restore": (_back_up_and_go_on, lambda app: admin.open(app).restore(_kept(app))),
     "repair": (_damage, lambda app: admin.open(app).repair()),
+    "again": (None, lambda app: admin.open(app).rewind(1, outputs="again")),
+    "import": (
+        _write_import,
+        lambda app: admin.open(app).import_file(home(app) / "values.jsonl", store="in/default"),
+    ),
+    "drop": (None, lambda app: admin.open(app).drop("in/third")),
+    "accept": (None, lambda app: program(home(app), third="other").check(accept=True)),
+    "reshape": (None, lambda app: program(home(app), more=True).run(drain=True)),
+    "cleared": (_clear_and_produce, lambda app: app.run(drain=True)),
+    "backfill": (_lose_state, lambda app: app.backfill()),
+    "merge": (_append_small, lambda app: Log(app.config.topics_dir).merge("g-small")),
 }
 
 
@@ -160,6 +211,7 @@ def batches(folder):
     produce(app)
     enter("run")
     app.run(drain=True)
+    enter("")
 
 
 def changes(folder, chosen):
@@ -190,20 +242,19 @@ def go_on(folders):
 
 def gone_on(folder):
     """Read what is still to come, and return what came of it all."""
-    manifest = folder / "state" / "g" / "manifest.json"
-    is_renamed = manifest.exists() and "in/renamed" in manifest.read_text()
-    app = program(folder, third="renamed" if is_renamed else "third")
-    if folder.name in ("fork", "backup"):
-        COMMANDS[folder.name][1](app) if not copy_of(folder).exists() else None
-    produce(app, len(records(app, "in")))
+    app = program(folder, **program_of(folder))
+    is_repeated = folder.name in ("fork", "backup") and not copy_of(folder).exists()
+    if is_repeated:
+        COMMANDS[folder.name][1](app)
     try:
-        app.run(drain=True)
+        is_repeated |= to_the_end(app, folder)
         is_repaired = False
-    except DamagedStateError:
+    except DamagedStateError as error:
+        assert "\nFix: millpond state repair " in str(error), str(error)
         admin.open(app).repair()
-        app.run(drain=True)
+        is_repeated |= to_the_end(app, folder)
         is_repaired = True
-    found = result(app, folder) | {"is repaired": is_repaired}
+    found = result(app, folder) | {"is repaired": is_repaired, "is repeated": is_repeated}
     if folder.name == "fork":
         forked = program(folder, group="forked")
         forked.run(drain=True)
@@ -212,6 +263,38 @@ def gone_on(folder):
         with admin.open(folder / "kept") as state:
             found["backup"] = {(repr(i.key), i.store, str(i.name)): i.value for i in state.scan()}
     return found
+
+
+def program_of(folder):
+    """The program as it is from the command on."""
+    manifest = folder / "state" / "g" / "manifest.json"
+    if folder.name == "rename" and manifest.exists() and "in/renamed" in manifest.read_text():
+        return {"third": "renamed"}
+    return {"accept": {"third": "other"}, "reshape": {"more": True}}.get(folder.name, {})
+
+
+def to_the_end(app, folder):
+    """Go on as somebody does who meant the command to be done, and follows what errors say.
+
+    Returns whether the command was to be given again.
+    """
+    is_repeated = False
+    if folder.name == "backfill":
+        known = StateDirectory(app.config.state_dir, "g").load()
+        is_repeated = known is None or bool(known.backfill) or admin.open(app).is_empty()
+        if is_repeated:
+            app.backfill()
+    produce(app, len(records(app, "in")))
+    try:
+        app.run(drain=True)
+    except DamagedStateError:
+        raise
+    except StateError as error:
+        assert folder.name == "accept" and "millpond check --accept" in str(error), str(error)
+        app.check(accept=True)
+        app.run(drain=True)
+        is_repeated = True
+    return is_repeated
 
 
 def copy_of(folder):
