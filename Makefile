@@ -81,6 +81,7 @@ bench-long: bench-setup ## Ten thousand batches in a row, ten million records th
 	$(BIN)/python benchmarks/long.py memory build/long
 	$(BIN)/python benchmarks/long.py names build/long
 	$(BIN)/python benchmarks/long.py latency build/long
+	$(BIN)/python benchmarks/long.py sync build/long
 
 bench-setup: setup java warm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
