@@ -58,6 +58,11 @@ class Batch:
         return dict(self.source.get("clock", {}))
 
     @property
+    def now(self) -> int:
+        """The wall clock of the batch; the same whenever it is replayed."""
+        return int(self.clock.get("now") or self.time_ms)
+
+    @property
     def reads(self) -> list[Any]:
         """What it reads and when it was planned: the same whenever it is replayed."""
         if self.foreign:

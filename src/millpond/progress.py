@@ -101,7 +101,7 @@ class Meter:
         self._recent = since, [*kept, (now - seconds, now, report.read)]
         self._batch = report.batch_id
         self._records += report.read
-        self._dead += report.dead
+        self._dead += report.dead + report.refused
         self._late += report.late
         lag = self._lag
         if lag is not None:

@@ -23,6 +23,7 @@ from millpond.callsite import here
 from millpond.changed import Outside, changed_variables, outside
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.items import as_record
+from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Sink
 from millpond.connectors.serde import BytesSerializer
@@ -462,8 +463,8 @@ class LocalEngine:
     def complete(self, batch_id: int) -> None:
         """Everything is where it belongs already."""
 
-    def largest(self, topic: str) -> int | None:
-        """Topics of the engine take records of any size."""
+    def limits(self, topic: str) -> Limits | None:
+        """Topics of the engine take any record."""
         return None
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:

@@ -19,6 +19,7 @@ from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.kafka.topics import offsets_of
 from millpond.connectors.kafka.writer import KafkaWriter
+from millpond.connectors.limits import RecordsRefused
 from millpond.errors import BrokerError, ConfigError, TopicError
 from millpond.runtime.batch import HEADERS, records_schema
 
@@ -344,6 +345,25 @@ def test_a_record_that_is_too_large_is_an_error_that_says_so(broker):
         write(writer, out, 0, (b"a", b"x" * 2_000_000))
 
     assert seen(broker, out) == []
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_time_that_the_broker_refuses_is_said_and_the_batch_may_go_without_it(broker, guarantee):
+    """As where the clock of the program is ahead of the broker's."""
+    out, group = new_topic(broker), new_name("group")
+    writer = writer_of(broker, group, guarantee=guarantee)
+    later = int(time.time() * 1000) + 7_200_000
+    batch = batch_of((b"a", b"1")).set_column(2, "timestamp", pa.array([later], pa.int64()))
+    writer.write(out, batch, 0)
+
+    with pytest.raises(
+        RecordsRefused, match=r"INVALID_TIMESTAMP(.|\n)*Fix: compare the clock"
+    ) as e:
+        writer.complete(0)
+
+    assert abs(e.value.at - time.time() * 1000) < 60_000
+    write(writer, out, 0, (b"a", b"2"))
+    assert seen(broker, out) == [(b"a", b"2")]
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])

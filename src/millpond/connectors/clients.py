@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
@@ -360,8 +361,8 @@ class LogWriter:
     def complete(self, batch_id: int) -> None:
         """Each topic has its part of the batch already, once."""
 
-    def largest(self, topic: str) -> int | None:
-        """Segments take records of any size."""
+    def limits(self, topic: str) -> Limits | None:
+        """Segments take any record."""
         return None
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.callsite import PACKAGE
 from millpond.connectors.file_rows import RowError
-from millpond.connectors.headers import decode_headers, encode_headers
+from millpond.connectors.headers import decode_headers
 from millpond.errors import (
     EngineError,
     Failure,
@@ -33,6 +33,7 @@ from millpond.record import NOWHERE, MessageContext, Origin
 from millpond.runtime.at_work import ENDINGS, failure_of
 from millpond.runtime.batch import HEADERS, PATH, records_schema
 from millpond.runtime.compose import Finisher
+from millpond.runtime.dead_letters import with_facts
 from millpond.runtime.emit import Emitter, StepFailure
 from millpond.runtime.entry import Entry
 from millpond.runtime.fields import as_json, plain_key
@@ -250,20 +251,10 @@ class DeadLetters:
         self._rows.append(row)
         self._values.append(value)
         self._keys.append(key)
-        facts = {
-            "error": failure.error,
-            "traceback": failure.traceback,
-            "step": failure.step,
-            "call_site": failure.call_site,
-            "topic": failure.topic,
-            "partition": str(failure.partition),
-            "offset": str(failure.offset),
-        }
         own = None
         if "headers" in record.schema.names:
             own = decode_headers(record.column("headers")[0].as_py())
-        added = [(f"millpond.{name}", _text(text)) for name, text in facts.items()]
-        headers = encode_headers([*(own or []), *added])
+        headers = with_facts(own, failure)
         self._headers.append(headers)
         self._recent += sum(len(part or b"") for part in (key, value, headers))
 
@@ -358,7 +349,3 @@ def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any]
         return error.row
     except Exception:
         return data
-
-
-def _text(text: str) -> bytes:
-    return text.encode("utf-8", "replace")

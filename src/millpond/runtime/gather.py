@@ -63,6 +63,9 @@ class BatchReport:
     stages: dict[int, StageCounts] = field(default_factory=lambda: defaultdict(StageCounts))
     outputs: int = 0
     """Records that reached the end of a frame."""
+    refused: int = 0
+    """Outputs that their topic refuses, each a dead letter. Their records have left their stage, so
+    they count there as out, and not as dead."""
     seconds: float = 0.0
     """From the first task to the last output, before the commit."""
     keys: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -417,6 +417,7 @@ class SparkRun:
             stream=stream,
             metadata=self._limits.metadata,
             waits=None if self._lookout is None else self._lookout.waits,
+            on_error=app.config.on_error,
         )
 
     def _positions(self, number: int) -> dict[str, dict[str, int]]:
@@ -472,12 +473,15 @@ class SparkRun:
 
     def _deliver(self, gathered: Gathered, number: int) -> None:
         """Deliver a batch; of a backfill that makes state only, what must not be lost."""
+        reads, now = self._batch.reads, self._batch.now
         if self._backfill is not None:
             self._backfill.dead += self._delivery.count_dead_letters(gathered)
             if not self._backfill.outputs:
-                self._delivery.deliver_dead_letters(gathered, number, self._batch.reads)
+                self._delivery.deliver_dead_letters(gathered, number, reads, now)
                 return
-        self._delivery.deliver(gathered, number, self._batch.reads)
+        self._delivery.deliver(gathered, number, reads, now)
+        if self._backfill is not None:
+            self._backfill.dead += gathered.report.refused
 
     def _planned(self, batch_id: int) -> Batch:
         batch = self._directory.checkpoint(self._manifest).batch(batch_id)

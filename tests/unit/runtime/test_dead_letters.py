@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millpond import Application
 from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.runtime.dead_letters import cut_to_fit
+from millpond.runtime.dead_letters import cut_to_fit, timed_to_fit
 from millpond.testing import run_local
 
 FACTS = ["error", "traceback", "step", "call_site", "topic", "partition", "offset"]
@@ -110,3 +110,20 @@ def test_errors_that_quote_fifty_million_characters_are_shortened():
     assert "\n... 49996" in error
     assert len(error) < 5_000
     assert len(headers["millpond.traceback"]) < 20_000
+
+
+def test_a_time_that_the_topic_refuses_becomes_that_of_the_batch_and_a_header_says_so():
+    refused = pa.concat_batches([letter(b"a", b"1"), letter(b"b", b"2"), letter(b"c", b"3")])
+    refused = refused.set_column(3, "timestamp", pa.array([-5, 100, 2**62], pa.int64()))
+
+    found = timed_to_fit(refused, 0, 1_000, 200)
+
+    assert found.column("timestamp").to_pylist() == [200, 100, 200]
+    headers = [dict(decode_headers(packed)) for packed in found.column("headers").to_pylist()]
+    assert [h.get("millpond.timestamp") for h in headers] == [b"-5", None, str(2**62).encode()]
+    assert found.column("value").to_pylist() == [b"1", b"2", b"3"]
+    assert timed_to_fit(refused.slice(1, 1), 0, 1_000, 200) == refused.slice(1, 1)
+
+
+def test_a_batch_whose_own_time_the_topic_refuses_gives_the_nearest_one():
+    assert timed_to_fit(letter(b"a", b"1"), 500, 1_000, 200)["timestamp"].to_pylist() == [500]

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
-from millpond.connectors.kafka.topics import Found, describe, ensure, largest_of, names, offsets_of
+from millpond.connectors.kafka.topics import Found, describe, ensure, limits_of, names, offsets_of
 from millpond.connectors.kafka.writer import Guarantee, KafkaWriter
+from millpond.connectors.limits import Limits
 from millpond.connectors.other_topics import warning_of_new_input
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig, make_topic
@@ -42,7 +43,7 @@ class KafkaBroker:
         self._guarantee = guarantee
         self._skips_lost = skips_lost
         self._found: dict[str, Found] = {}
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, Limits] = {}
 
     def connect(self) -> None:
         """Make sure that the broker answers.
@@ -103,14 +104,14 @@ class KafkaBroker:
             partitions=self._partitions,
             positions=positions,
             batches=batches,
-            largest=self._largest,
+            limits=self._limits_of,
         )
 
-    def _largest(self, name: str) -> int:
-        """Return the bytes of the largest record that this producer and a topic take."""
+    def _limits_of(self, name: str) -> Limits:
+        """Return what this producer and a topic take; the topic is made where it is missing."""
         if name not in self._limits:
-            own, limit = self._connection.largest, largest_of(self._connection, name)
-            self._limits[name] = own if limit is None else min(own, limit)
+            self._partitions(name)
+            self._limits[name] = limits_of(self._connection, name)
         return self._limits[name]
 
     def _partitions(self, name: str) -> int:

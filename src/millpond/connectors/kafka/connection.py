@@ -289,6 +289,11 @@ class Connection:
                 '.\nFix: producer_extra_config={"message.max.bytes": ...}, and the topic\'s own '
                 "max.message.bytes, or write less into one record."
             )
+        if code == KafkaError.INVALID_TIMESTAMP:
+            return (
+                f"(broker {address}).\nFix: compare the clock of this machine with the broker's; "
+                "see message.timestamp.before.max.ms and .after.max.ms of the topics."
+            )
         if code in _UNREACHABLE:
             return (
                 f"(broker {address}).\nFix: is the address right (host:port), does a broker listen "

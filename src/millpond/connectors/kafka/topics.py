@@ -21,11 +21,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from millpond.connectors.kafka.connection import ANSWER, Connection
+from millpond.connectors.limits import Limits
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import Topic, TopicConfig
 from millpond.errors import BrokerError, TopicError
 
-__all__ = ["Found", "create", "describe", "ensure", "largest_of", "names", "offsets_of"]
+__all__ = ["Found", "create", "describe", "ensure", "limits_of", "names", "offsets_of"]
 
 logger = logging.getLogger("millpond")
 
@@ -132,10 +133,23 @@ def _settings(connection: Connection, name: str) -> dict[str, str]:
         return {}
 
 
-def largest_of(connection: Connection, name: str) -> int | None:
-    """Return the bytes of the largest record that a topic takes; None: nobody may see that."""
-    found = _settings(connection, name).get("max.message.bytes", "")
-    return int(found) if found.isdigit() else None
+def limits_of(connection: Connection, name: str) -> Limits:
+    """Return what a topic takes of a record; what nobody may see is left open."""
+    found = _settings(connection, name)
+    # Brokers before Kafka 3.6 have one setting for both; the others say what it means for them.
+    both = found.get("message.timestamp.difference.max.ms")
+    return Limits(
+        sent=connection.largest,
+        kept=_number(found.get("max.message.bytes")),
+        old=_number(found.get("message.timestamp.before.max.ms", both)),
+        ahead=_number(found.get("message.timestamp.after.max.ms", both)),
+        has_times=found.get("message.timestamp.type") != "LogAppendTime",
+        needs_key="compact" in found.get("cleanup.policy", ""),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
 
 
 def create(connection: Connection, name: str, config: TopicConfig) -> None:

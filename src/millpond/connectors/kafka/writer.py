@@ -31,6 +31,7 @@ from millpond.connectors.kafka.connection import (
 from millpond.connectors.kafka.group import GroupOffsets
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.sender import Sender
+from millpond.connectors.limits import Limits, RecordsRefused
 from millpond.connectors.protocols import Offsets
 from millpond.errors import BrokerError, TopicError
 
@@ -57,14 +58,18 @@ _FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
 
-# No waiting helps against these.
-_LASTING = {
-    *DENIED,
+# A record is to blame.
+_REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_RECORD,
-    KafkaError.POLICY_VIOLATION,
     KafkaError.INVALID_TIMESTAMP,
 }
+
+# No waiting helps against these.
+_LASTING = {*DENIED, *_REFUSED, KafkaError.POLICY_VIOLATION}
+
+# Bytes that are sent together. A topic measures them together, so it is less for some topics.
+_TOGETHER = 1_000_000
 
 logger = logging.getLogger("millpond")
 
@@ -83,7 +88,7 @@ class KafkaWriter:
         partitions: Callable[[str], int],
         positions: Callable[[int], dict[str, Offsets]],
         batches: KafkaReader | None,
-        largest: Callable[[str], int],
+        limits: Callable[[str], Limits],
     ) -> None:
         """Prepare to write.
 
@@ -95,7 +100,7 @@ class KafkaWriter:
             positions: Gives, for a batch, the offsets up to which it reads topics.
             batches: Reads the topic that has the numbers of the batches; None: no transactions,
                 a batch that comes again is written again.
-            largest: Gives the bytes of the largest record that a topic takes.
+            limits: Gives what a topic takes of a record.
         """
         self._connection = connection
         self._group = group
@@ -103,7 +108,8 @@ class KafkaWriter:
         self._partitions = partitions
         self._positions = positions
         self._batches = batches
-        self.largest = largest
+        self.limits = limits
+        self._together = _TOGETHER
         self._parts: list[Part] = []
         self._sender: Sender | None = None
         self._run = uuid4().hex
@@ -128,8 +134,13 @@ class KafkaWriter:
         self._parts.append((topic, batch))
 
     def complete(self, batch_id: int) -> None:
-        """Write what was taken; a batch that comes again changes nothing."""
+        """Write what was taken; a batch that comes again changes nothing.
+
+        Raises:
+            RecordsRefused: nothing of the batch can be seen; it may be taken again without some.
+        """
         parts, self._parts = self._parts, []
+        self._send_less_together(parts)
         patience = Patience(self._connection.config.patience)
         while parts:
             try:
@@ -145,6 +156,14 @@ class KafkaWriter:
                     raise
                 self._begin_anew(error.__cause__, patience)
         self._offsets.tell(self._positions(batch_id))
+
+    def _send_less_together(self, parts: list[Part]) -> None:
+        """See to it that records are not refused for being sent together with others."""
+        kept = [self.limits(topic).kept for topic in {topic for topic, _ in parts}]
+        together = min([self._together, *(bytes for bytes in kept if bytes is not None)])
+        if together < self._together:
+            self._together = together
+            self._let_go()
 
     def _send(self, parts: list[Part]) -> None:
         sender = self._opened()
@@ -202,7 +221,7 @@ class KafkaWriter:
         if self._sender is None:
             # Sent when a batch is whole, or much has come together: sending all the time, the
             # threads of librdkafka get in the way, and half a million records take 1.2 s, not 0.85.
-            usual = {"linger.ms": 100}
+            usual = {"linger.ms": 100, "batch.size": self._together}
             if self._batches is None:
                 self._sender = Sender(self._connection, usual)
             else:
@@ -227,7 +246,11 @@ class KafkaWriter:
         may_pass = may_pass or told.code() in _FENCED
         may_pass = may_pass and told.code() not in _LASTING
         if patience.is_over() or not may_pass:
-            raise self._connection.error("write the outputs of a batch", error) from error
+            raised = self._connection.error("write the outputs of a batch", error)
+            if told.code() in _REFUSED:
+                self._let_go()
+                raise RecordsRefused(str(raised), time.time_ns() // 1_000_000) from error
+            raise raised from error
         logger.warning("a batch could not be written yet, trying again: %s", told.str())
         self._let_go()
         time.sleep(_PAUSE)
