@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 import uuid
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import millpond as mp
@@ -67,3 +68,26 @@ def wait_for(condition, seconds: float = 20.0):
             return found
         time.sleep(0.05)
     raise AssertionError("it did not come true in time")
+
+
+def produce_with_header_names(broker, topic: str, now: int, *names: bytes) -> None:
+    """Write v0, v1, ... with names that confluent_kafka, other than some clients, does not take."""
+    library = ctypes.CDLL(cimpl.__file__)
+    for function in ("conf_new", "new", "headers_new"):
+        getattr(library, f"rd_kafka_{function}").restype = ctypes.c_void_p
+    said = ctypes.create_string_buffer(512)
+    conf = ctypes.c_void_p(library.rd_kafka_conf_new())
+    library.rd_kafka_conf_set(conf, b"bootstrap.servers", broker.address.encode(), said, 512)
+    client = ctypes.c_void_p(library.rd_kafka_new(0, conf, said, 512))
+    end, in_topic, value, flags, copied, timed, with_headers = 0, 1, 4, 7, 2, 8, 10
+    for number, name in enumerate(names):
+        headers = ctypes.c_void_p(library.rd_kafka_headers_new(1))
+        library.rd_kafka_header_add(headers, name, len(name), b"\xff", 1)
+        data = b"v%d" % number
+        assert not library.rd_kafka_producev(
+            client, in_topic, topic.encode(), flags, copied,
+            value, data, ctypes.c_size_t(len(data)), timed, ctypes.c_int64(now + number),
+            with_headers, headers, end,
+        )  # fmt: skip
+    assert not library.rd_kafka_flush(client, 10_000)
+    library.rd_kafka_destroy(client)

@@ -9,15 +9,16 @@ import time
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
-from kit import admin_of, connect, new_topic, wait_for
+from kit import admin_of, connect, new_topic, produce_with_header_names, wait_for
 
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.kafka import reader as reader_module
 from millpond.connectors.kafka.broker import KafkaBroker
+from millpond.connectors.kafka.raw import read_raw
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.topics import describe
 from millpond.connectors.topic import make_topic
-from millpond.errors import BrokerError, TopicError
+from millpond.errors import BrokerError, ConfigError, TopicError
 
 pytestmark = pytest.mark.kafka
 
@@ -353,3 +354,36 @@ def test_the_size_of_records_that_are_not_there_is_not_waited_for(broker):
     began = time.monotonic()
     assert reader.record_bytes("0", 0) == 0
     assert time.monotonic() - began < 5
+
+
+def test_names_of_headers_that_are_not_utf_8_are_read_as_by_a_java_consumer(broker):
+    topic = new_topic(broker)
+    first = {"value": b"before", "key": b"k", "headers": {"good": b"1"}, "timestamp": NOW}
+    produce(broker, topic, first)
+    produce_with_header_names(broker, topic, NOW, b"good", b"\xff\xfe", b"caf\xe9")
+    produce(broker, topic, {"value": b"after", "timestamp": NOW})
+    reader = reader_of(broker, topic)
+
+    rows = [row for batch in reader.read("0", 0, 5) for row in batch.to_pylist()]
+    again = [row for batch in reader.read("0", 2, 3) for row in batch.to_pylist()]
+
+    assert [row["value"] for row in rows] == [b"before", b"v0", b"v1", b"v2", b"after"]
+    assert [row["key"] for row in rows] == [b"k", None, None, None, None]
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3, 4]
+    assert [row["timestamp"] for row in rows] == [NOW, NOW, NOW + 1, NOW + 2, NOW]
+    names = [decode_headers(row["headers"]) for row in rows]
+    assert names == [
+        [("good", b"1")],
+        [("good", b"\xff")],
+        [("\ufffd\ufffd", b"\xff")],
+        [("caf\ufffd", b"\xff")],
+        None,
+    ]
+    assert again == rows[2:3]
+
+
+def test_settings_that_are_functions_cannot_be_used_to_read_such_a_name(broker):
+    settings = {"bootstrap.servers": broker.address, "oauth_cb": print}
+
+    with pytest.raises(ConfigError, match=r"not UTF-8, and setting 'oauth_cb'(.|\n)*Fix: "):
+        next(read_raw(settings, "topic", 0, 0))

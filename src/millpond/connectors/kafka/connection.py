@@ -136,7 +136,7 @@ class Connection:
         cycles, in any thread.
         """
         if self._admin is None:
-            self._admin = self._made(AdminClient, {}, {}, {})
+            self._admin = self._made(AdminClient, self._settings({}, {}, {}))
             close_at_exit(self)
         return self._admin
 
@@ -153,8 +153,14 @@ class Connection:
             settings: What it is given where the user says nothing else.
             must: What it is given in any case.
         """
+        return self._made(Consumer, self.consumer_settings(settings, must))
+
+    def consumer_settings(
+        self, settings: dict[str, Any], must: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return what such a consumer is given."""
         needed = {"enable.auto.commit": False, "enable.partition.eof": True, **(must or {})}
-        return self._made(Consumer, settings, self._consumer_extra, needed)
+        return self._settings(settings, self._consumer_extra, needed)
 
     def producer(self, settings: dict[str, Any], must: dict[str, Any] | None = None) -> Producer:
         """Return a producer that repeats nothing: it is idempotent."""
@@ -176,7 +182,7 @@ class Connection:
             "delivery.report.only.error": True,
             **(must or {}),
         }
-        return self._made(Producer, usual, self._producer_extra, needed)
+        return self._made(Producer, self._settings(usual, self._producer_extra, needed))
 
     @property
     def largest(self) -> int:
@@ -184,10 +190,12 @@ class Connection:
         settings = {**self.config.as_librdkafka_dict(), **self._producer_extra}
         return int(settings.get("message.max.bytes", _MESSAGE_MAX_BYTES))
 
-    def _made(
-        self, kind: Any, usual: dict[str, Any], extra: dict[str, Any], needed: dict[str, Any]
-    ) -> Any:
-        settings = {**usual, **self.config.as_librdkafka_dict(), **extra, **needed}
+    def _settings(
+        self, usual: dict[str, Any], extra: dict[str, Any], needed: dict[str, Any]
+    ) -> dict[str, Any]:
+        return {**usual, **self.config.as_librdkafka_dict(), **extra, **needed}
+
+    def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
         try:
             return kind({**settings, "error_cb": self._heard.append}, logger=self._log)
         except KafkaException as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from millpond.connectors.headers import encode_headers
 from millpond.connectors.kafka.connection import Connection, Patience, is_passing
+from millpond.connectors.kafka.raw import RawMessage, read_raw
 from millpond.connectors.kafka.topics import Found, describe, offsets_of
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Offsets
@@ -217,9 +219,15 @@ class KafkaReader:
         consumer.assign([TopicPartition(self.topic, int(p), start) for p, start, _ in ranges])
         try:
             while left := [p for p in ends if positions[p] < ends[p]]:
-                first = consumer.poll(_WAIT)
-                # Asked for more than there is, `consume` would wait for the rest of it.
-                came = [first, *consumer.consume(_AT_A_TIME, 0)] if first is not None else []
+                try:
+                    first = consumer.poll(_WAIT)
+                    # Asked for more than there is, `consume` would wait for the rest of it.
+                    came = [first, *consumer.consume(_AT_A_TIME, 0)] if first is not None else []
+                except (SystemError, UnicodeDecodeError) as error:
+                    if not _has_bad_name(error):
+                        raise
+                    yield from self._raw(positions, ends, patience)
+                    return
                 before = dict(positions)
                 for p, some in _by_partition(came, positions).items():
                     positions[p] = self._position(some, positions[p], p)
@@ -235,12 +243,37 @@ class KafkaReader:
         finally:
             consumer.close()
 
+    def _raw(
+        self, positions: Offsets, ends: Offsets, patience: Patience
+    ) -> Iterator[tuple[str, list[Any]]]:
+        """Yield what is left of ranges in which a header has a name that is not UTF-8."""
+        settings = self._connection.consumer_settings(_SETTINGS, self._must())
+        for p, end in ends.items():
+            some: list[RawMessage] = []
+            messages = read_raw(settings, self.topic, int(p), positions[p])
+            with closing(messages):
+                while positions[p] < end:
+                    message = next(messages)
+                    if message is None and patience.is_over():
+                        raise self._silent(positions, ends)
+                    if message is None:
+                        continue
+                    patience.renew()
+                    positions[p] = self._position([message], positions[p], p)
+                    if message.error() is None and message.offset() < end:
+                        some.append(message)
+                    if len(some) == _AT_A_TIME:
+                        yield p, some
+                        some = []
+            if some:
+                yield p, some
+
     def _rest(self, consumer: Consumer, done: list[str]) -> None:
         """Let no more be fetched of partitions whose range is read."""
         if done:
             consumer.pause([TopicPartition(self.topic, int(p)) for p in done])
 
-    def _position(self, some: list[Message], position: int, partition: str) -> int:
+    def _position(self, some: list[Any], position: int, partition: str) -> int:
         """Return the offset behind what was read."""
         for message in reversed(some):
             error = message.error()
@@ -272,10 +305,12 @@ class KafkaReader:
         )
 
     def _consumer(self) -> Consumer:
+        return self._connection.consumer(_SETTINGS, self._must())
+
+    def _must(self) -> dict[str, str]:
         reset = "earliest" if self._skips_lost else "error"
         level = "read_committed" if self._committed else "read_uncommitted"
-        must = {"isolation.level": level, "auto.offset.reset": reset}
-        return self._connection.consumer(_SETTINGS, must)
+        return {"isolation.level": level, "auto.offset.reset": reset}
 
     def record_bytes(self, partition: str, offset: int) -> int:
         """Return about how many bytes a record takes from an offset on."""
@@ -318,15 +353,25 @@ def _by_partition(messages: list[Message], positions: Offsets) -> dict[str, list
     return parts
 
 
-def _columns(messages: list[Message]) -> pa.RecordBatch:
-    headers = list(map(Message.headers, messages))
+def _has_bad_name(error: Exception) -> bool:
+    """Tell whether a record could not be given because the name of a header is not UTF-8."""
+    return isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError)
+
+
+def _columns(messages: list[Any]) -> pa.RecordBatch:
+    def each(method: str) -> list[Any]:
+        if isinstance(messages[0], Message) and isinstance(messages[-1], Message):
+            return list(map(getattr(Message, method), messages))
+        return [getattr(message, method)() for message in messages]
+
+    headers = each("headers")
     columns = [
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        pa.array([moment for _, moment in map(Message.timestamp, messages)], pa.int64()),
+        pa.array(each("key"), pa.binary()),
+        pa.array(each("value"), pa.binary()),
+        pa.array([moment for _, moment in each("timestamp")], pa.int64()),
         pa.array(list(map(encode_headers, headers)), pa.binary())
         if any(headers)
         else pa.nulls(len(messages), pa.binary()),
-        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        pa.array(each("offset"), pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
