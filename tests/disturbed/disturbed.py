@@ -13,21 +13,36 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import payments
 
 import millpond as mp
 from millpond import admin
 
-__all__ = ["KILLS", "Run", "assert_equal"]
+__all__ = ["KILLS", "SMALL", "Run", "assert_equal"]
 
 PROGRAM = Path(__file__).parent / "programs" / "payments.py"
 
+
+class Size(NamedTuple):
+    """How many records a program reads, with how many keys, and how far they are apart."""
+
+    records: int
+    keys: int
+    step_ms: int
+
+
 # `make test` kills once, `make soak` many times.
 KILLS = int(os.environ.get("MILLPOND_KILLS", "1"))
-RECORDS, KEYS, STEP_MS = (12_000, 1_000, 4) if KILLS < 5 else (200_000, 2_000, 2)
+SMALL, LARGE = Size(12_000, 1_000, 4), Size(200_000, 2_000, 2)
+SIZE = SMALL if KILLS < 5 else LARGE
+
+# One record in so many is followed by one that cannot be read, or gives an output that Kafka
+# refuses.
+BROKEN, AHEAD = 1_000, payments.AHEAD
 
 # Seconds after which a program hangs.
 _LONGEST = 900
@@ -43,10 +58,18 @@ class Run:
         folder: Where its state is, and its topics where there is no broker.
         broker: The address of a Kafka broker.
         master: The Spark master.
+        size: What it reads.
     """
 
-    def __init__(self, folder: Path, broker: str | None = None, master: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: str | None = None,
+        master: str | None = None,
+        size: Size = SIZE,
+    ) -> None:
         folder.mkdir()
+        self.size = size
         self.folder = folder
         self._broker = broker
         self._errors = folder / "errors.txt"
@@ -58,31 +81,38 @@ class Run:
         topic = self.app.topic(f"{self.prefix}payments", config=mp.TopicConfig(num_partitions=4))
         numbers = random.Random(7)
         with self.app.get_producer() as producer:
-            for i in range(RECORDS):
+            for i in range(size.records):
                 value = b'{"id":%d,"amount":%d}' % (i, numbers.randrange(100))
-                key = f"k{numbers.randrange(KEYS)}"
-                producer.produce(topic, value, key, timestamp=BASE + STEP_MS * i)
+                key, moment = f"k{numbers.randrange(size.keys)}", BASE + size.step_ms * i
+                producer.produce(topic, value, key, timestamp=moment)
+                if i % BROKEN == 0:
+                    producer.produce(topic, b"{broken %d" % i, key, timestamp=moment)
 
     # --- running it -------------------------------------------------------------------------
 
     @contextmanager
-    def started(self) -> Iterator[subprocess.Popen[bytes]]:
+    def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
         """Start the program, and be sure that it has ended behind the block."""
         with self._errors.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(self.folder), *self.options],
+                [sys.executable, str(PROGRAM), str(self.folder), *self.options, *more],
+                env={**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent)},
                 start_new_session=True,
                 stderr=errors,
             )
         try:
             yield process
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # where it was killed alone, Java may be left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def ended_well(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.wait(_LONGEST) == 0, self._errors.read_text()
+        assert process.wait(_LONGEST) == 0, self.said()
+
+    def said(self) -> str:
+        """What the program has written to its standard error."""
+        return self._errors.read_text()
 
     def undisturbed(self, spark) -> Run:
         """Run to the end in this process, and return the run."""
@@ -135,6 +165,18 @@ class Run:
         with self.app.get_consumer() as consumer:
             return [(r.partition, r.key, r.value, r.timestamp) for r in consumer.read(name)]
 
+    def dead_letters(self) -> list[tuple]:
+        """Those of its dead letters, without what depends on when it ran."""
+        with self.app.get_consumer() as consumer:
+            records = list(consumer.read(f"{self.prefix}payments.dead-letters"))
+        own = self.prefix.encode()
+        headers = [{n: v.replace(own, b"") for n, v in r.headers} for r in records]
+        place = ("millpond.step", "millpond.partition", "millpond.offset", "millpond.timestamp")
+        return sorted(
+            (r.key, r.value, *(h.get(name, b"") for name in place))
+            for r, h in zip(records, headers, strict=True)
+        )
+
     def state(self, spark) -> dict:
         with admin.open(self.folder / "state", f"{self.prefix}payments", spark=spark) as state:
             return {(item.key, str(item.name)): item.value for item in state.scan()}
@@ -143,14 +185,20 @@ class Run:
 def assert_equal(disturbed: Run, undisturbed: Run, spark) -> None:
     """Every record counts exactly once: outputs, windows, timers and state are the same."""
     expected = undisturbed.records("totals")
-    assert len(expected) == RECORDS
+    assert len(expected) == undisturbed.size.records
     assert disturbed.records("totals") == expected
     assert disturbed.records("late") == []
     for topic in ("windows", "checks"):  # their order depends on where batches are cut
         results = sorted(disturbed.records(topic))
         assert results == sorted(undisturbed.records(topic))
         assert len({(key, time) for _, key, _, time in results}) == len(results)
-    assert len(disturbed.records("checks")) == KEYS  # each timer fired, once
+    assert len(disturbed.records("checks")) == undisturbed.size.keys  # each timer fired, once
+    letters = disturbed.dead_letters()
+    assert letters == undisturbed.dead_letters()
+    broken = [value for _, value, *_ in letters if value.startswith(b"{broken")]
+    assert len(set(broken)) == len(broken) == undisturbed.size.records // BROKEN
+    ahead = len(letters) - len(broken) + len(disturbed.records("ahead"))  # refused, or written
+    assert ahead == undisturbed.size.records // AHEAD
     state = disturbed.state(spark)
     assert state == undisturbed.state(spark)
-    assert len({key for key, _ in state}) == KEYS
+    assert len({key for key, _ in state}) == undisturbed.size.keys

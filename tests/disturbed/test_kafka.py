@@ -1,6 +1,8 @@
 """The same on Kafka: programs, executors and the broker are killed, readers see no difference.
 
-`make test` kills once; `make soak` sets MILLPOND_KILLS to 25.
+A program is also killed before each single call to Kafka, of the first two batches and of one in
+the middle. `make test` kills once, and before three calls; `make soak` sets MILLPOND_KILLS to 25,
+and MILLPOND_CRASHES for all calls.
 """
 
 from __future__ import annotations
@@ -13,10 +15,23 @@ import time
 import pytest
 from broker import Broker
 from cluster import Cluster
+from kafka_calls import IN_A_BATCH, IN_THE_FIRST
 
-from disturbed import KILLS, Run, assert_equal
+from disturbed import KILLS, SMALL, Run, assert_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+# The calls before which the program is killed: those that take over the group, those of the first
+# two batches and of one in the middle; and the commits of offsets beside them.
+BATCHES = (1, 2, 4)
+CALLS = (
+    *(f"0 {call}" for call in IN_THE_FIRST),
+    *(f"{batch} {call}" for batch in BATCHES for call in IN_A_BATCH),
+    *(f"offsets {batch}" for batch in BATCHES),
+)
+if not int(os.environ.get("MILLPOND_CRASHES", "0")):
+    CALLS = ("1 middle output", "2 commit", "4 committed")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +63,20 @@ def test_killed_and_cut_off_every_record_counts_exactly_once(
     assert killed.killed(KILLS, restart_broker) == KILLS
 
     assert_equal(killed, undisturbed, spark)
+
+
+def test_a_kill_before_any_call_to_kafka_leaves_no_trace(spark, own_broker, tmp_path):
+    address = own_broker.address
+    undisturbed = Run(tmp_path / "whole", address, size=SMALL).undisturbed(spark)
+
+    for number, call in enumerate(CALLS):
+        killed = Run(tmp_path / f"killed-{number}", address, size=SMALL)
+        with killed.started("--die-before", call) as process:
+            assert process.wait(120) == -signal.SIGKILL, f"{call}: {killed.said()}"
+        killed.undisturbed(spark)
+        assert_equal(killed, undisturbed, spark)
+
+    print(f"{len(CALLS)} crash points at Kafka: {', '.join(CALLS)}")
 
 
 @pytest.mark.soak  # beside it, tests/remote/test_cluster.py loses a worker in `make test`

@@ -1,10 +1,16 @@
-"""The program that is disturbed: totals per key, windows and a timer, from 4 partitions to 2."""
+"""The program that is disturbed: totals per key, windows and a timer, from 4 partitions to 2.
+
+Some of its records cannot be read, and some of its outputs have a time that Kafka does not take.
+"""
 
 from __future__ import annotations
 
 import argparse
 
 import millpond as mp
+
+# One output in so many has a time ten days ahead of its record.
+AHEAD, TEN_DAYS = 500, 10 * 24 * 3_600_000
 
 
 def total(value, state):
@@ -38,6 +44,7 @@ def program(folder, broker=None, prefix="", base=0, **options) -> mp.Application
         topics_dir=f"{folder}/topics",
         auto_offset_reset="earliest",
         max_records_per_batch=2_000,
+        on_error="dead-letter",
         loglevel=None,
         **options,
     )
@@ -45,6 +52,10 @@ def program(folder, broker=None, prefix="", base=0, **options) -> mp.Application
     totals = app.topic(f"{prefix}totals", config=mp.TopicConfig(num_partitions=2))
     sdf = app.dataframe(payments)
     sdf.apply(total, stateful=True).to_topic(totals)
+
+    some = sdf.filter(lambda value: value["id"] % AHEAD == 0)
+    some = some.set_timestamp(lambda value, key, timestamp, headers: timestamp + TEN_DAYS)
+    some.to_topic(app.topic(f"{prefix}ahead"))
 
     def watch(value, state):
         if not state.exists("watched"):
@@ -70,4 +81,11 @@ if __name__ == "__main__":
     parser.add_argument("--prefix", default="")
     parser.add_argument("--base", type=int, default=0)
     parser.add_argument("--master")
-    program(**vars(parser.parse_args())).run(drain=True, collect=False)
+    parser.add_argument("--die-before")
+    options = vars(parser.parse_args())
+    call = options.pop("die_before")
+    if call:
+        from kafka_calls import die_before
+
+        die_before(call)
+    program(**options).run(drain=True, collect=False)
