@@ -14,3 +14,11 @@ def broker(tmp_path_factory):
 
     with Broker(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory):
+    from registry import Apicurio
+
+    with Apicurio(tmp_path_factory.mktemp("registry")) as server:
+        yield server
