@@ -755,9 +755,10 @@ class CountDistinct(_Builtin):
     """The number of unlike values, None left out: exact up to a limit, then a close estimate.
 
     Above `exact_to` unlike values it keeps a HyperLogLog sketch of 4 KiB, whose estimate is
-    rarely off by more than 3 % and depends neither on order nor on merging. Values of unlike types
-    are unlike: 1, 1.0, True and "1" are four. Those of one type are alike if they are equal, and
-    any NaN is like any other.
+    rarely off by more than 3 % and depends neither on order nor on merging. Numbers are alike if
+    they are equal, as for `drop_duplicates`: 1, 1.0, True and Decimal("1.0") are one, and "1" is
+    another. Values of other types are alike if they are of one type and equal; of each type of
+    number, any NaN is like any other.
     """
 
     is_commutative = True
@@ -778,7 +779,7 @@ class CountDistinct(_Builtin):
         return f"{type(self).__name__}({', '.join(filter(None, parts))})"
 
     def start(self) -> set[bytes]:
-        return set()
+        return {_BY_VALUE}
 
     def _take(self, state: set[bytes] | bytes, value: Any, timestamp: int) -> set[bytes] | bytes:
         try:
@@ -787,22 +788,27 @@ class CountDistinct(_Builtin):
             raise self._uncoded(value) from None
         if isinstance(state, bytes):
             return _sketch_with(state, (coded,))
+        state = _by_value(state)
         state.add(coded)
-        return state if len(state) <= self.exact_to else _sketch_of(state)
+        return self._bounded(state)
 
     def merge(self, earlier: set[bytes] | bytes, later: set[bytes] | bytes) -> set[bytes] | bytes:
         if isinstance(earlier, bytes):
             if isinstance(later, bytes):
                 return _sketch_of_both(earlier, later)
-            return _sketch_with(earlier, later)
+            return _sketch_with(earlier, _by_value(later) - {_BY_VALUE})
         if isinstance(later, bytes):
-            return _sketch_with(later, earlier)
-        earlier |= later
-        return earlier if len(earlier) <= self.exact_to else _sketch_of(earlier)
+            return _sketch_with(later, _by_value(earlier) - {_BY_VALUE})
+        earlier = _by_value(earlier)
+        earlier |= _by_value(later)
+        return self._bounded(earlier)
+
+    def _bounded(self, state: set[bytes]) -> set[bytes] | bytes:
+        return state if len(state) - 1 <= self.exact_to else _sketch_of(state - {_BY_VALUE})
 
     def result(self, state: set[bytes] | bytes) -> int:
         if not isinstance(state, bytes):
-            return len(state)
+            return len(_by_value(state)) - 1
         # There is a sketch because there were more than the limit: never tell fewer.
         return max(_estimate(state), self.exact_to + 1)
 
@@ -865,7 +871,7 @@ def _sketches() -> Any:
 
 
 def _coded(value: Any) -> bytes:
-    """Return bytes that are equal for values of one type that are equal, and for no others."""
+    """Return bytes that are equal for numbers, or values of one type, that are equal."""
     kind = type(value)
     if kind not in _CODERS:
         value = _plain(value)
@@ -877,10 +883,52 @@ def _coded_items(mark: bytes, coded: Iterable[bytes]) -> bytes:
     return mark + b"".join(b"%d:%b" % (len(item), item) for item in coded)
 
 
+def _coded_float(value: float) -> bytes:
+    return b"i%x" % int(value) if value.is_integer() else b"f" + repr(value).encode()
+
+
 def _coded_decimal(value: Decimal) -> bytes:
+    """Return the code of the int or float that equals a Decimal, or else one of its own."""
     if value.is_nan():
         return b"Dnan"
-    return b"D" + str(_UNROUNDED.normalize(value)).encode() if value else b"D0"  # -0 is 0
+    if not value:
+        return b"i0"
+    if value.is_finite() and abs(value.adjusted()) <= _FLOAT_DIGITS:
+        if value == value.to_integral_value():
+            return b"i%x" % int(value)
+        if value == float(value):
+            return _coded_float(float(value))
+    return b"D" + str(_UNROUNDED.normalize(value)).encode()
+
+
+# The largest power of ten of a float; beyond it a Decimal equals none.
+_FLOAT_DIGITS = 307
+
+# In a set of codes: they tell values apart, not types. No value has this code.
+_BY_VALUE = b""
+
+
+def _by_value(state: set[bytes]) -> set[bytes]:
+    """Return a state; what version 0.1 wrote kept equal numbers of unlike types apart."""
+    return state if _BY_VALUE in state else {_BY_VALUE, *map(_recoded, state)}
+
+
+def _recoded(code: bytes) -> bytes:
+    mark, rest = code[:1], code[1:]
+    if mark == b"b":
+        return b"i" + rest
+    if mark == b"f":
+        return _coded_float(float(rest))
+    if mark == b"D":
+        return _coded_decimal(Decimal(rest.decode()))
+    if mark not in (b"[", b"(", b"{", b"<", b"="):
+        return code
+    items = []
+    while rest:
+        length, _, rest = rest.partition(b":")
+        items.append(_recoded(rest[: int(length)]))
+        rest = rest[int(length) :]
+    return _coded_items(mark, items if mark in (b"[", b"(") else sorted(items))
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -898,8 +946,8 @@ _CODERS: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda v: b"0",
     str: lambda v: b"s" + v.encode("utf-8", "surrogatepass"),
     int: lambda v: b"i%x" % v,
-    bool: lambda v: b"b%d" % v,
-    float: lambda v: b"f" + repr(v + 0.0).encode(),  # -0.0 is 0.0
+    bool: lambda v: b"i%d" % v,
+    float: _coded_float,
     bytes: lambda v: b"y" + v,
     Decimal: _coded_decimal,
     datetime: _coded_datetime,
