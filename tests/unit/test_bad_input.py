@@ -374,7 +374,7 @@ def test_drop_takes_no_other_way_to_handle_errors():
         frame().drop("a", errors="warn")
 
 
-@pytest.mark.parametrize("moment", [1.5, "now", None, True, 2**70])
+@pytest.mark.parametrize("moment", [1.5, "now", None, True])
 def test_a_record_of_a_list_has_a_time_in_milliseconds(moment):
     with pytest.raises(ConfigError, match="Fix:"):
         run_local(frame().apply(lambda value: value), [("k", 1, moment)])
