@@ -2,12 +2,11 @@
 
 import gzip
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -113,10 +112,9 @@ def test_a_broken_line_is_the_error_of_its_record(folder, line):
     assert second[2].row == (line or b"nul")
 
 
-def test_a_key_that_state_cannot_keep_is_the_error_of_its_record(folder):
-    column = pa.array([b"a", b"\xff"], pa.binary()).cast(pa.binary())
-    pq.write_table(pa.table({"user": pa.array(["a", "b"])}), folder / "a.parquet")
-    pq.write_table(pa.table({"user": column}), folder / "b.parquet")
+def test_keys_of_another_type_in_another_file_are_other_keys(folder):
+    pq.write_table(pa.table({"user": ["a", "b"]}), folder / "a.parquet")
+    pq.write_table(pa.table({"user": [b"a", b"\xff"]}), folder / "b.parquet")
 
     found = records(FileSource(folder, "parquet", "user"), folder)
 
@@ -243,14 +241,16 @@ def test_json_as_other_programs_write_it(folder, key, content, expected):
             assert value == wanted
 
 
-@pytest.mark.parametrize("key", [None, "a"])
-def test_a_line_of_200_megabytes_is_a_record(folder, key):
-    text = "x" * 200_000_000
-    (folder / "a.json").write_text("\n".join(json.dumps({"a": a}) for a in ("y", text, "z")))
+def test_a_line_of_200_megabytes_is_a_record(folder):
+    (folder / "a.json").write_bytes(b'{"n": 1}\n{"n": "%b"}\n{"n": 2}' % (b"x" * 200_000_000))
+    source = FileSource(folder, key="n")
+    reader = reader_of(source, folder)
+    reader.latest()
 
-    found = records(FileSource(folder, key=key), folder)
+    found = pa.Table.from_batches(reader.read_file(0))
 
-    assert [len(value["a"]) for _, _, value, _ in found] == [1, len(text), 1]
+    assert pc.binary_length(found["value"]).to_pylist() == [8, 200_000_009, 8]
+    assert pc.binary_length(found["key"])[1].as_py() > 200_000_000
 
 
 def test_a_large_file_is_read_in_parts(folder, monkeypatch):
@@ -337,8 +337,6 @@ def test_a_value_of_parquet_that_python_has_none_for_is_one_bad_record(folder):
 
 def test_a_file_that_may_not_be_read_is_named_and_its_fix_is_followed(tmp_path):
     program = f"""
-import os, sys
-sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from millpond import FileSource
 folder = Path({str(tmp_path / "in")!r})
@@ -346,10 +344,6 @@ folder.mkdir()
 (folder / "a.json").write_text("1")
 (folder / "b.json").write_text("2")
 (folder / "a.json").chmod(0)
-os.chmod({str(tmp_path)!r}, 0o777)
-os.chmod(folder, 0o777)
-if os.getuid() == 0:
-    os.setuid(65534)
 def values(source):
     reader = source.reader({str(tmp_path / "spool")!r})
     parts = reader.read("files", 0, reader.latest()["files"])
@@ -361,23 +355,15 @@ except Exception as error:
 (folder / "a.json").unlink()
 print(values(FileSource(folder, on_missing="skip")))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=_reachable(tmp_path)
-    )
+    # In a namespace of its own without root's rights, permissions bind root as well.
+    command = ["unshare", "--user", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True)
 
     assert done.stdout.splitlines() == [
         f"TopicError file {tmp_path}/in/a.json cannot be opened: Permission denied.",
         'Fix: make it readable, or remove it and go on without it: FileSource(on_missing="skip").',
         "[b'2']",
     ], done.stderr
-
-
-def _reachable(folder: Path) -> dict[str, str]:
-    """Let another user reach a folder of the test."""
-    for parent in folder.parents[:3]:
-        if parent.stat().st_uid == os.getuid() and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    return dict(os.environ)
 
 
 def test_the_place_of_a_record_is_the_line_of_its_file(folder):
