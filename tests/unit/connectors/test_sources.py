@@ -349,14 +349,6 @@ def test_json_with_a_key_and_a_time(folder, tmp_path):
     assert found == [(1, PEOPLE[0], 10), (2, PEOPLE[1], 20)]
 
 
-def test_a_time_that_no_column_holds_leaves_the_other_rows_readable(folder, tmp_path):
-    (folder / "a.json").write_text(f'{{"t": {10**30}}}\n{{"t": {-(10**30)}}}\n{{"t": 20}}')
-
-    found = all_rows(FileSource(folder, timestamp="t"), tmp_path)
-
-    assert [time for _, _, time in found] == [2**63 - 1, -(2**63), 20]
-
-
 def test_csv_is_read_with_its_header(folder, tmp_path):
     (folder / "a.csv").write_text("id,name,t\n1,x,10\n2,y,20\n")
 
