@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,17 @@ def test_a_topic_is_there_only_once_its_folders_have_their_names(tmp_path, synce
     home = tmp_path / "new" / "topics" / "clicks"
     content = synced.index(home / "topic.json.writing")
     assert {home, *list(home.parents)[:3]} <= set(synced[:content])
+
+
+def test_a_folder_that_is_made_again_is_synced_again(tmp_path, synced):
+    topics = tmp_path / "topics"
+    Log(topics).create("clicks", 1)
+    shutil.rmtree(topics)  # the new one may have its inode
+    synced.clear()
+
+    Log(topics).create("clicks", 1)
+
+    assert {topics / "clicks", topics, tmp_path} <= set(synced)
 
 
 def test_an_unknown_durability_is_refused(tmp_path):

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -81,8 +82,12 @@ _MARK_NAME = re.compile(r"(\d{20})\.end")
 
 _checked: dict[str, tuple[int, int, int]] = {}
 
-# Folders that are on the disk with their names and those of all folders above; with their inodes.
-_on_disk: set[tuple[str, int]] = set()
+# Folders all of whose names are on the disk; with their inodes, and when they had last changed.
+_synced: dict[str, tuple[int, int]] = {}
+
+# Seconds after the last change of a folder from which on its time tells whether it changed again:
+# file systems count in ticks of some milliseconds.
+_TICK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,15 +379,16 @@ def sync_folder(path: Path) -> None:
 
 def sync_above(path: Path) -> None:
     """Bring the name of a file or folder to the disk, and the names of all folders above it."""
-    passed = []
     for folder in path.absolute().parents:
         # Who may not list a folder has made nothing in it.
         with suppress(FileNotFoundError, PermissionError):
+            found = folder.stat()
+            state = found.st_ino, found.st_mtime_ns
+            if _synced.get(str(folder)) == state:
+                continue
             sync_folder(folder)
-            passed.append((str(folder), folder.stat().st_ino))
-            if passed[-1] in _on_disk:
-                break
-    _on_disk.update(passed)
+            if time.time_ns() - found.st_mtime_ns > _TICK * 1e9:
+                _synced[str(folder)] = state
 
 
 @contextmanager
