@@ -48,7 +48,8 @@ def test_hostile_records_do_not_stop_a_stream_on_spark(make_app):
     log.append("in", 0, pa.Table.from_arrays(columns, schema=SEGMENT))
 
     app.run(drain=True)
-    app.get_producer().produce("in", key="b", value={"n": 5, "items": [6]}, timestamp=31)
+    with app.get_producer() as producer:
+        producer.produce("in", key="b", value=b'{"n":5,"items":[6]}', timestamp=31)
     app.run(drain=True)
 
     consumer = app.get_consumer()

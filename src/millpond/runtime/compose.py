@@ -214,7 +214,7 @@ class Composer:
 
 # The number of items of one record after which their bytes are counted first; then after twice as
 # many, and so on.
-_FIRST_LOOK = 64
+_FIRST_LOOK = 512
 
 
 class Finisher(Protocol):
