@@ -45,7 +45,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup ## Tests without a JVM
-	$(BIN)/pytest -q -m "not spark and not cluster and not kafka" tests
+	$(BIN)/pytest -q -m "not spark and not cluster and not kafka and not soak" tests
 
 kafka: setup java ## Tests against a real Kafka broker
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark) and not soak" tests/kafka

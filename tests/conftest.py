@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure: properties have no time limit for an example.
+settings.register_profile("millpond", deadline=None)
+settings.load_profile("millpond")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import random
 from datetime import timedelta
 
 import pyarrow as pa
+import pytest
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -342,6 +343,7 @@ def test_a_record_that_gives_too_much_is_a_dead_letter():
     assert b"Fix: give fewer items" in dict(letter.headers)["millpond.error"]
 
 
+@pytest.mark.soak  # it needs 4 GB of memory
 def test_what_no_batch_can_hold_leaves_in_several():
     record = {"key": bytes(2**25), "value": b"", "timestamp": 0}
     record |= {"source": 0, "partition": 0, "offset": 0}
