@@ -7,10 +7,12 @@ import re
 
 import pytest
 from changing import COUNT, outputs, ways_out
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from millpond import admin
 from millpond.cli import command
+from millpond.config import PARTITIONS
 from millpond.errors import DamagedStateError, StateError
 
 pytestmark = pytest.mark.spark
@@ -300,6 +302,24 @@ def test_a_keyed_step_is_added_and_removed_and_all_other_state_is_kept(programs,
     ]
     with programs.opened() as state:
         assert programs.partitions() == {state.info().partitions}
+
+
+def test_a_rewritten_checkpoint_has_the_partitions_of_the_state_not_of_the_session(programs):
+    programs.write(FLAT)
+    programs.send(3)
+    programs.run()
+    before = programs.partitions()
+    session = SparkSession.builder.getOrCreate()  # whose settings all later ones begin with
+    session.conf.set(PARTITIONS, "7")
+    try:
+        programs.write(NESTED)
+        programs.send(2)
+        programs.run()
+    finally:
+        session.conf.unset(PARTITIONS)
+
+    assert programs.partitions() == before
+    assert programs.values("clicks/default") == {"n": 5}
 
 
 def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):

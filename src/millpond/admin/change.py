@@ -417,8 +417,7 @@ def run_rows(
     from millpond.spark.edit import run_edit
     from millpond.spark.ship import send_package
 
-    session = opened.session
-    send_package(session)
+    send_package(opened.session)
     with new_generation(opened, what) as new:
         manifest = new.manifest
         if amend is not None:
@@ -431,7 +430,7 @@ def run_rows(
             for number in range(1, manifest.layers + 1)
         ]
         shape = (layers, manifest.groups, manifest.partitions)
-        changed = run_edit(session, new.checkpoint, rows(new.old), *shape, offsets)
+        changed = run_edit(new.checkpoint, rows(new.old), *shape, offsets)
         if new.clock is None:
             # The last batch is the edit, and must not be done again by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)

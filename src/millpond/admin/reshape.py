@@ -92,7 +92,7 @@ def _write(
     ]
     begin = opened.directory.checkpoint(new.old).batch(last)
     shape = (scopes, new.old.groups, new.old.partitions)
-    run_edit(opened.session, new.checkpoint, rows, *shape, begin=begin)
+    run_edit(new.checkpoint, rows, *shape, begin=begin)
     expected = found = together(before.values())
     if layers:
         new.manifest.layers = layers

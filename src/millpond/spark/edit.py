@@ -38,7 +38,6 @@ _PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 
 def run_edit(
-    session: SparkSession,
     checkpoint: Checkpoint,
     rows: DataFrame,
     layers: list[frozenset[str]],
@@ -50,15 +49,15 @@ def run_edit(
     """Run rows of (scope, grp, kind, payload) as a batch; return how many values it changed.
 
     Args:
-        session: The Spark session.
         checkpoint: The checkpoint to add a batch to.
-        rows: What to do.
+        rows: What to do; the batch runs in their session.
         layers: For each layer, the scopes that it keeps.
         groups: How many key groups the state has.
         partitions: How many partitions the state has.
         offsets: Where sources stand behind the batch. Default: where they stand.
         begin: For a checkpoint without batches, the one of another checkpoint to go on from.
     """
+    session = rows.sparkSession
     last = checkpoint.last()
     batch = begin if last is None else checkpoint.batch(last)
     session.dataSource.register(EditSource)
@@ -114,7 +113,7 @@ def write_shape(
     nothing = session.createDataFrame([("", 0, CLEAR, bytearray())], schema)
     with Scratch("millpond-edit-") as folder:
         fresh = Checkpoint(local(folder))
-        run_edit(session, fresh, nothing, [frozenset()] * layers, 1, partitions)
+        run_edit(fresh, nothing, [frozenset()] * layers, 1, partitions)
         for name in ["metadata", *(f"state/{layer}" for layer in range(layers))]:
             for part in ("_metadata", "_stateSchema") if name != "metadata" else ("",):
                 (checkpoint.folder / f"{name}/{part}".rstrip("/")).delete()
