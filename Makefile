@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java compiler demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
+.PHONY: help setup java debian demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,15 +23,24 @@ java:
 		{ echo "Spark needs Java 17 or newer, and none was found."; \
 		  echo "Fix: Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; or set JAVA_HOME."; exit 1; }
 
-compiler:
-	@command -v cc >/dev/null || \
-		{ echo "Tests that kill programs need a C compiler, and none was found."; \
-		  echo "Fix: Debian, Ubuntu: apt install gcc."; exit 1; }
+# Tests that kill programs compile a small library; those that set the clock load libfaketime.
+debian:
+	@command -v cc >/dev/null || $(call install,gcc libc6-dev)
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || $(call install,libfaketime)
+
+# Install packages of Debian or Ubuntu where that is allowed, or say how.
+define install
+{ if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(1) >/dev/null; \
+else \
+	echo "Tests need: $(1). Fix: Debian, Ubuntu: sudo apt-get install $(1)"; exit 1; \
+fi; }
+endef
 
 demo: setup java ## Run a stateful pipeline on Spark, with live progress and the state at the end
 	$(BIN)/python examples/demo.py
 
-test: lint unit warm ## Lint, type-check and run all tests
+test: debian lint unit warm ## Lint, type-check and run all tests
 	@# Tests against servers wait most of the time, so they run beside the others.
 	$(MAKE) -j3 $(if $(filter output-sync,$(.FEATURES)),-Otarget) stores kafka spark
 
@@ -50,14 +59,14 @@ unit: setup ## Tests without a JVM
 kafka: setup java ## Tests against a real Kafka broker
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark) and not soak" tests/kafka
 
-stores: setup java compiler ## Tests with S3, HDFS, clusters, and with programs, brokers and disks that fail
+stores: setup java debian ## Tests with S3, HDFS, clusters, and with programs, brokers and disks that fail
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark or cluster) and not soak" \
 		tests/remote tests/disturbed
 
-spark: setup java ## Tests on Spark alone
+spark: setup java debian ## Tests on Spark alone
 	$(BIN)/pytest -q --durations=15 -m "spark and not soak" tests/spark tests/docs
 
-soak: setup java compiler ## Kill programs before each change of a file, executors and a broker 25 times, damage files 260 times
+soak: setup java debian ## Kill programs before each change of a file, executors and a broker 25 times, damage files 260 times
 	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 MILLPOND_CRASHES=1000 $(BIN)/pytest -q tests/disturbed tests/remote
 	MILLPOND_DAMAGES=260 $(BIN)/pytest -q tests/unit/test_damage.py
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py

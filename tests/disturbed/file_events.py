@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Event", "Image", "Recorder", "enter", "shim"]
+__all__ = ["Event", "Image", "Recorder", "SOURCE", "enter"]
 
 SOURCE = Path(__file__).parent / "file_events.c"
 
@@ -296,15 +296,6 @@ def _digest(folder: Path) -> str:
         if place.is_file():
             found.update(hashlib.sha256(place.read_bytes()).digest())
     return found.hexdigest()
-
-
-def shim(folder: Path) -> Path:
-    """Return the library that is preloaded, compiled."""
-    library = folder / "file_events.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True
-    )
-    return library
 
 
 def enter(phase: str) -> None:

@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from file_events import Event, Image, Recorder, shim
+from file_events import SOURCE, Event, Image, Recorder
+from machine import compiled
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +95,7 @@ class Sample:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    return shim(tmp_path_factory.mktemp("shim"))
+    return compiled(SOURCE, tmp_path_factory.mktemp("shim"))
 
 
 def watched(library, folder, wanted, *words: str) -> Recorder:

@@ -20,7 +20,7 @@ import pyspark
 
 from millpond.connectors.log import locked
 
-__all__ = ["SPARK_JARS", "Process", "free_ports", "jars", "java", "run"]
+__all__ = ["SPARK_JARS", "Process", "compiled", "free_ports", "jars", "java", "run", "set_clock_by"]
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
@@ -54,6 +54,30 @@ def _resolve(target: Path, dependencies: str) -> None:
     run([java(), "-jar", str(ivy), "-warn", "-ivy", str(module), *options])
     aside.write_text(aside.read_text().strip())  # Ivy ends its line, and Java would take it
     aside.rename(target)
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    """Return the library of a C file, which programs can preload."""
+    library = folder / source.with_suffix(".so").name
+    run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"])
+    return library
+
+
+def set_clock_by(offset: Path, folder: Path) -> dict[str, str]:
+    """Return the variables of processes whose wall clock differs by what a file says, as `+1d`."""
+    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    if not found:
+        raise RuntimeError(
+            "libfaketime is needed. Fix: Debian, Ubuntu: apt-get install libfaketime"
+        )
+    sleep = compiled(Path(__file__).with_name("real_sleep.c"), folder)
+    return {
+        "LD_PRELOAD": f"{sleep} {found[0]}",
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # or Java waits for its own threads for minutes
+    }
 
 
 def run(command: list[str]) -> None:
