@@ -8,7 +8,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 from pathlib import Path
 import pyarrow as pa
 import millpond as mp
@@ -34,8 +34,12 @@ def values(log=log):
     return [v for part in log.read("clicks", 0, 0, end) for v in part["value"].to_pylist()]
 
 def read_only(is_read_only):
-    option = "ro" if is_read_only else "rw"
-    subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=True)
+    command = ["mount", "-o", f"remount,{'ro' if is_read_only else 'rw'}", str(disk)]
+    for _ in range(100):  # the system lets go of files that were closed a moment later
+        if subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"{disk} stays busy")
 """
 
 FULL = """
