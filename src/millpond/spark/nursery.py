@@ -77,6 +77,7 @@ def serve(listener: socket.socket) -> None:
     _import()
     code = 1
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the program decides, as for the JVM
     while True:
         ready, _, _ = select.select([0, listener.fileno()], [], [])
         if 0 in ready:
@@ -105,7 +106,8 @@ def _live(connection: socket.socket) -> int:
     """Be the process that was asked for, to its end; return its exit code."""
     code = 1
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         head, streams, _, _ = socket.recv_fds(connection, 4, 3)
         with connection.makefile("rb") as stream:
             order = json.loads(stream.read(int.from_bytes(head, "big")))

@@ -579,6 +579,10 @@ class SparkRun:
         try:
             query.check()
         except EngineError as error:
+            if self._asked and type(error) is EngineError:
+                reason = str(error).partition("\n")[0]
+                logger.warning("ending without the batch: Spark's processes have ended: %s", reason)
+                raise _AtOnce(self._asked[0][0]) from None
             named = error if self._lookout is None else self._lookout.named(error)
             if named is error:
                 raise

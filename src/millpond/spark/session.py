@@ -351,7 +351,9 @@ def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
             conf.set(DEFAULT_OPTIONS, " ".join(filter(None, options)))
             _by_file.clear()
             _by_file.update({key: config[key] for key in config if key in _FOR_JAVA})
-            gateway = launch_gateway(conf, {"stderr": stderr, "pass_fds": locks})
+            streams = {"stderr": stderr, "pass_fds": locks}
+            gateway = launch_gateway(conf, {**streams, "start_new_session": True})
+        _leave_signals_to_program(gateway)
         if folder is not None:  # it is the JVM's, which removes it behind all its other files
             gateway.jvm.java.io.File(str(folder.path)).deleteOnExit()
             folder.hand_over()
@@ -360,6 +362,15 @@ def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
             folder.remove()
         raise
     return gateway
+
+
+def _leave_signals_to_program(gateway: Any) -> None:
+    """Let the JVM go on when a service manager sends SIGTERM to every process at once.
+
+    This program decides when the run ends, and the JVM ends when its standard input does.
+    """
+    signals = gateway.jvm.sun.misc
+    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
 
 
 def _has_own_folder(config: dict[str, str]) -> bool:
