@@ -106,8 +106,8 @@ def _live(connection: socket.socket) -> int:
     """Be the process that was asked for, to its end; return its exit code."""
     code = 1
     try:
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         head, streams, _, _ = socket.recv_fds(connection, 4, 3)
         with connection.makefile("rb") as stream:
             order = json.loads(stream.read(int.from_bytes(head, "big")))
