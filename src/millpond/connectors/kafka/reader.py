@@ -198,8 +198,21 @@ class KafkaReader:
         """Yield the records of a range, with their offsets."""
         wanted = (partition, start, end)
         if wanted in self._fetched:
-            return map(_columns, filter(None, [self._fetched.pop(wanted)]))
-        return (_columns(some) for _, some in self._messages([wanted]))
+            return map(self._columns, filter(None, [self._fetched.pop(wanted)]))
+        return (self._columns(some) for _, some in self._messages([wanted]))
+
+    def _columns(self, messages: list[Any]) -> pa.RecordBatch:
+        try:
+            return _columns(messages)
+        except (SystemError, UnicodeDecodeError) as error:
+            if not _has_bad_name(error):
+                raise
+        first, last = messages[0], messages[-1]
+        p = str(first.partition())
+        positions, ends = {p: first.offset()}, {p: last.offset() + 1}
+        patience = Patience(self._connection.config.patience)
+        read = [message for _, some in self._raw(positions, ends, patience) for message in some]
+        return _columns(read)
 
     def fetch(self, ranges: list[Range]) -> None:
         """Fetch ranges that are read next: many small ones cost little more than one."""
@@ -354,7 +367,10 @@ def _by_partition(messages: list[Message], positions: Offsets) -> dict[str, list
 
 
 def _has_bad_name(error: Exception) -> bool:
-    """Tell whether a record could not be given because the name of a header is not UTF-8."""
+    """Tell whether a record could not be given because the name of a header is not UTF-8.
+
+    confluent_kafka tells it where a record is polled, from 2.16 on where its headers are asked for.
+    """
     return isinstance(error, UnicodeDecodeError) or isinstance(error.__cause__, UnicodeDecodeError)
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import repeat
+from math import inf
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -45,6 +46,9 @@ _TRANSACTION_MS = 900_000
 
 # Seconds between two tries to write a batch, and for one try to commit it.
 _PAUSE, _COMMIT = 1.0, 60.0
+
+# Seconds after which it is looked whether the broker has refused a record.
+_LOOK = 0.5
 
 # Times that a run tries to become the one who writes, against one that does not let go.
 _TRIES = 5
@@ -168,7 +172,7 @@ class KafkaWriter:
     def _send(self, parts: list[Part]) -> None:
         sender = self._opened()
         self._put(sender, parts)
-        sender.producer.flush()
+        self._send_all(sender)
         if sender.failed:
             raise KafkaException(sender.failed[0])
 
@@ -184,8 +188,25 @@ class KafkaWriter:
 
     def _commit_with(self, mark: dict[str, Any], sender: Sender) -> None:
         self._put_mark(mark, sender)
+        self._send_all(sender, _COMMIT)
         sender.producer.commit_transaction(_COMMIT)
         self._last = mark
+
+    def _send_all(self, sender: Sender, patience: float = inf) -> None:
+        """Wait until the broker has all records, or refuses one.
+
+        After a record that it refuses, it takes none of that partition: they have the wrong
+        number. librdkafka would send them until the commit is given up, a minute later.
+        """
+        deadline = time.monotonic() + patience
+        while sender.producer.flush(_LOOK) and time.monotonic() < deadline:
+            self._check_refused(sender)
+        self._check_refused(sender)
+
+    def _check_refused(self, sender: Sender) -> None:
+        refusals = [error for error in sender.failed if error.code() in _REFUSED]
+        if refusals:
+            raise KafkaException(refusals[0])
 
     def _put_mark(self, mark: dict[str, Any], sender: Sender) -> None:
         assert self._batches is not None
