@@ -11,7 +11,6 @@ Takes the folder of a generation. State itself is read by `spark.statestore`.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Collection, Iterator
@@ -19,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.documents import parsed
 from millpond.errors import DamagedStateError, UnsupportedCheckpointError
 from millpond.files import Location
 
@@ -113,6 +113,8 @@ class Checkpoint:
         text = file.text()
         if text is None:
             return None
+        if file.is_local and not checksum_fits(file):  # elsewhere the system looks at its own
+            raise damaged(file, "its checksum does not fit")
         _check_version(file, "offsets", text)
         try:
             return _parsed(number, text)
@@ -348,7 +350,7 @@ def unsupported(file: Location, version: str) -> UnsupportedCheckpointError:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
+        parsed(text)
     except ValueError:
         return False
     return True
@@ -385,11 +387,11 @@ def _parsed(number: int, text: str) -> Batch:
     if not sources:
         msg = "it is cut off before the first source"
         raise ValueError(msg)
-    about = json.loads(settings)
+    about = parsed(settings)
     own: dict[str, Any] = {}
     foreign = []
     for line in sources:
-        offsets = json.loads(line) if line.startswith("{") else None
+        offsets = parsed(line) if line.startswith("{") else None
         if isinstance(offsets, dict) and "millpond" in offsets:
             own = offsets
         else:
@@ -436,7 +438,7 @@ def _fits_spark(file: Location, written: str | None) -> bool:
     if written is None:
         return True
     try:
-        about = json.loads(written)
+        about = parsed(written)
         size, found = file.measured()
         return size == about["mainFileSize"] and found in (None, about["value"] & 0xFFFFFFFF)
     except (ValueError, KeyError, TypeError):

@@ -16,7 +16,6 @@ what Spark cannot change (no more state, other offsets, other values) is a new g
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -28,8 +27,11 @@ from uuid import uuid4
 
 from millpond.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.claims import claims_of
+from millpond.clock_file import read_clock
 from millpond.compare import Verdict, check, compare, fingerprint
 from millpond.connectors.file_list import COPY, LIST, parse_list
+from millpond.connectors.log import Partition
+from millpond.documents import sealed, unsealed
 from millpond.durable import sync_all
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.files import Files, Location, is_remote, local
@@ -160,7 +162,7 @@ class Journal:
     def encode(self) -> bytes:
         batches = {str(seq): batch for seq, batch in self.batches.items()}
         content = {"delivered": self.delivered, "batches": batches, "manifest": self.manifest}
-        return with_crc(content)
+        return sealed(content)
 
 
 class StateDirectory:
@@ -269,14 +271,14 @@ class StateDirectory:
             if self.hold.number and self._last_lease() > self.hold.number:
                 raise taken_over(self.group, "a later holder, which has written the manifest")
             manifest.lease = self.hold.number
-        data = with_crc(asdict(manifest), indent=2)
+        data = sealed(asdict(manifest), indent=2)
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
 
     def _last_lease(self) -> int:
         """Return the number of the lease under which the manifest was written, if that is known."""
         try:
-            return int(json.loads((self.folder / "manifest.json").text() or "{}")["lease"])
+            return int(unsealed((self.folder / "manifest.json").text())["lease"])
         except (ValueError, KeyError, TypeError):
             return 0
 
@@ -350,7 +352,7 @@ class StateDirectory:
         if lost := self.lost_commit(manifest):
             found.append(Problem(str(lost), "it is gone"))
         found += checkpoint.problems(manifest.at(checkpoint.last()).layers)
-        found += self.lost_lists(manifest)
+        found += self.lost_lists(manifest) + self.damaged_spools(manifest)
         if found:
             return list({problem.file: problem for problem in found}.values())
         if self._lacks(manifest, journal):
@@ -387,6 +389,23 @@ class StateDirectory:
                 problems.append(Problem(str(places[0]), what))
         return problems
 
+    def damaged_spools(self, manifest: Manifest) -> list[Problem]:
+        """Return the spools of lists that lack records which the next start reads."""
+        if not self.folder.is_local:
+            return []
+        offsets = manifest.start_offsets
+        with suppress(DamagedStateError):
+            checkpoint, last = self.checkpoint(manifest), self.goes_on_from(manifest)
+            batch = None if last is None else checkpoint.batch(last)
+            offsets = offsets if batch is None else batch.offsets
+        problems = []
+        for name, places in offsets.items():
+            spool = Path(self.sources.path) / name / "0"
+            if spool.is_dir() and "0" in places:
+                damaged_records, _ = Partition(spool).verify(places["0"])
+                problems += [Problem(str(spool), _first(error)) for error in damaged_records[:1]]
+        return problems
+
     def goes_on_from(self, manifest: Manifest) -> int | None:
         """Return the batch whose state the next start loads, where nothing is damaged."""
         last = self.checkpoint(manifest).last()
@@ -405,10 +424,8 @@ class StateDirectory:
 
     def _seen(self, manifest: Manifest) -> int:
         """Return the clock of the last batch that was delivered and seen, as far as it is known."""
-        try:
-            return int(json.loads(self.clock_file(manifest).text() or "null")["seq"])
-        except (ValueError, KeyError, TypeError):
-            return -1
+        known = read_clock(self.clock_file(manifest))
+        return -1 if known is None else int(known["seq"])
 
     def _takes_back(self, manifest: Manifest) -> bool:
         """Tell whether the last batch is done once more, because what it saw is lost."""
@@ -445,9 +462,9 @@ class StateDirectory:
     def known_keys(self, manifest: Manifest) -> int | None:
         """Return how many keys there were behind the last batch that ran; None: not known."""
         try:
-            content = json.loads(self.clock_file(manifest).text() or "{}")
+            content = read_clock(self.clock_file(manifest)) or {}
             return sum(int(count) for _, _, count in content["keys"])
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError):
             return None
 
     # --- where the sources stand ------------------------------------------------------------
@@ -585,6 +602,10 @@ class StateDirectory:
             (self.folder / f"{name}-{number:04d}.json").delete()
 
 
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
+
+
 def root(state_dir: str | Path, remote: Callable[[], Files] | None) -> Location:
     """Return the folder of all groups."""
     if not is_remote(state_dir):
@@ -605,14 +626,14 @@ def stream_of(group: str, manifest: Manifest) -> str:
 
 def read_manifest(text: str, file: str) -> Manifest:
     """Return the manifest of a text, or refuse it."""
-    content = json.loads(text)
+    content = unsealed(text)
     if content["format"] > FORMAT:
         msg = (
             f"{file} has format {content['format']}; this version of Millpond reads up to "
             f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
         )
         raise StateError(msg)
-    content = translated(without_crc(content))
+    content = translated(content)
     content["earlier"] = [translated(era) for era in content.get("earlier", [])]
     content["format"] = FORMAT
     # What an older version left out has its default; what a newer one added is not ours to lose.
@@ -626,27 +647,8 @@ def read_manifest(text: str, file: str) -> Manifest:
 def read_journal(file: Location) -> Journal:
     """Return the journal of a file; an empty one where it is not there, or torn."""
     try:
-        content = without_crc(json.loads(file.text() or "null"))
+        content = unsealed(file.text())
         batches = {int(seq): batch for seq, batch in content["batches"].items()}
         return Journal(int(content["delivered"]), batches, content.get("manifest", {}))
     except (ValueError, KeyError, TypeError, AttributeError):
         return Journal()
-
-
-def with_crc(content: dict[str, Any], indent: int | None = None) -> bytes:
-    """Return JSON that tells when it was damaged."""
-    return json.dumps({**content, "crc": _crc(content)}, indent=indent).encode()
-
-
-def without_crc(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of `with_crc`; refuse what does not fit its checksum."""
-    content = dict(content)
-    crc = content.pop("crc", None)
-    if crc is not None and crc != _crc(content):
-        msg = "its checksum does not fit"
-        raise ValueError(msg)
-    return content
-
-
-def _crc(content: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

@@ -23,6 +23,7 @@ from math import inf
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from millpond.documents import parsed
 from millpond.errors import StateError
 from millpond.files import Location
 
@@ -155,7 +156,7 @@ def _look(folder: Location) -> tuple[list[int], bool]:
 
 def _read(file: Location) -> dict[str, Any]:
     try:
-        content = json.loads(file.text() or "null")
+        content = parsed(file.text())
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}

@@ -11,14 +11,18 @@ import json
 import os
 import random
 import shutil
-from contextlib import suppress
+import zlib
 from pathlib import Path
 
 import pytest
 
-from millpond import FileSource, admin
-from millpond.connectors.file_list import COPY, LIST
+from millpond import FileSource, ListSource, admin
+from millpond.clock_file import read_clock
+from millpond.connectors.file_list import COPY, LIST, FileList
+from millpond.connectors.log import Log
+from millpond.connectors.sources import Spool
 from millpond.directory import Journal, StateDirectory, read_journal
+from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 from millpond.plan.plan import make_plan
 from millpond.testing import frame
@@ -46,22 +50,52 @@ def group(folder, *, begun=False):
     home = Path(directory.generation(manifest).path)
     for name in ("offsets", "commits"):
         (home / name).mkdir(parents=True)
-    (home / "metadata").write_text('{"id": "one"}')
+    write(home / "metadata", '{"id": "one"}')
     planned = range(LAST + 2 if begun else LAST + 1)
     for batch in planned:
         lines = ["v1", '{"batchTimestampMs": 5}', json.dumps(source(batch + 1))]
-        (home / "offsets" / str(batch)).write_text("\n".join(lines))
+        write(home / "offsets" / str(batch), "\n".join(lines))
         if batch <= LAST:
-            (home / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+            write(home / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
     batches = {batch + 1: source(batch + 1) for batch in planned}
     directory.journal_file(manifest).write(Journal(LAST - 1, batches).encode())
     for ending in (LIST, COPY):
-        files = json.dumps([f"/orders/{n}.json" for n in range(LAST + 2)])
-        (directory.sources / f"orders{ending}").write(files.encode())
+        files = sealed({"files": [f"/orders/{n}.json" for n in range(LAST + 2)]}, indent=2)
+        (directory.sources / f"orders{ending}").write(files)
     known = {"seq": LAST + 1, "seen": {}, "arrived": {}, "due": {}, "is_sure": True, "keys": []}
     known["planned"] = source(LAST + 1)
-    directory.clock_file(manifest).write(json.dumps(known).encode())
+    directory.clock_file(manifest).write(sealed(known))
     return directory
+
+
+def write(file, text):
+    """Write a file as Hadoop does, with its checksum beside it."""
+    file.write_text(text)
+    sums = b"crc\0" + (512).to_bytes(4, "big") + zlib.crc32(text.encode()).to_bytes(4, "big")
+    (file.parent / f".{file.name}.crc").write_bytes(sums)
+
+
+def damage(file, dice):
+    """Do to a file what a disk, a power cut or a person may have done to it."""
+    data = file.read_bytes()
+    place = dice.randrange(max(1, len(data)))
+    kind = dice.choice(("gone", "cut", "flipped", "nested", "too large", "moved"))
+    if kind == "gone":
+        file.unlink()
+    elif kind == "cut":
+        file.write_bytes(data[:place])
+    elif kind == "flipped":
+        file.write_bytes(
+            data[:place] + bytes([data[place] ^ 1 << dice.randrange(8)]) + data[place + 1 :]
+        )
+    elif kind == "nested":
+        file.write_bytes(b"[" * 100_000)
+    elif kind == "too large":
+        file.write_bytes(
+            b'{"seq": 1e999, "format": 1e999, "batches": {"1e999": 1}, "files": [1e999]}'
+        )
+    else:
+        file.write_bytes(data[place:] + data[:place])
 
 
 def files(directory):
@@ -89,8 +123,8 @@ def known(directory):
     checkpoint = directory.checkpoint(manifest)
     found = [number + 1 for number in checkpoint.committed()] + checkpoint.planned()[-1:]
     found.append(read_journal(directory.journal_file(manifest)).delivered + 1)
-    with suppress(ValueError, TypeError):
-        found.append(json.loads(directory.clock_file(manifest).text() or "null")["seq"])
+    clock = read_clock(directory.clock_file(manifest))
+    found += [] if clock is None else [clock["seq"]]
     return max(found)
 
 
@@ -108,11 +142,7 @@ def test_the_start_says_damaged_if_and_only_if_a_repair_does_something(tmp_path)
         directory = group(tmp_path / str(case), begun=case % 2 == 0)
         chosen = dice.sample(files(directory), dice.choice((1, 1, 2, 3, 4, 6, 9)))
         for file in chosen:
-            data = file.read_bytes()
-            if dice.random() < 0.5:
-                file.unlink()
-            else:
-                file.write_bytes(data[: dice.randrange(len(data))])
+            damage(file, dice)
         left = known(directory)
         what = (case, [file.name for file in chosen])
 
@@ -172,9 +202,8 @@ def test_a_batch_that_was_committed_is_not_forgotten_with_its_offsets(what, tmp_
     manifest = directory.load()
     batches = {seq: source(seq) for seq in range(1, LAST + 1)}
     directory.journal_file(manifest).write(Journal(LAST - 2, batches).encode())
-    known = json.loads(directory.clock_file(manifest).text())
-    before = {**known, "seq": LAST, "planned": source(LAST)}
-    directory.clock_file(manifest).write(json.dumps(before).encode())
+    before = {**read_clock(directory.clock_file(manifest)), "seq": LAST, "planned": source(LAST)}
+    directory.clock_file(manifest).write(sealed(before))
 
     with pytest.raises(StateError, match=r"what 1 of the later batches read is not known") as told:
         repaired(directory)
@@ -286,21 +315,29 @@ def list_of(directory, ending):
     return Path(directory.folder.path) / "sources" / f"orders{ending}"
 
 
-@pytest.mark.parametrize("content", [None, "", '["/orders/0.js', "{}", "[1]", "\xff"])
+@pytest.mark.parametrize("content", [None, "", '["/orders/0.js', "{}", "[1]", "\xff", "flip", "["])
 @pytest.mark.parametrize("ending", [LIST, COPY])
 def test_a_list_of_files_that_is_damaged_has_a_copy(ending, content, tmp_path):
     directory = group(tmp_path)
+    before = list_of(directory, ending).read_text()
     list_of(directory, ending).unlink()
-    if content is not None:
-        list_of(directory, ending).write_text(content, "latin-1")
+    if content == "flip":
+        list_of(directory, ending).write_text(before.replace("/orders/3", "/orders/7"))
+    elif content is not None:
+        list_of(directory, ending).write_text(
+            content * (100_000 if content == "[" else 1), "latin-1"
+        )
     (tmp_path / "orders").mkdir()
     reader = FileSource(tmp_path / "orders").reader(str(tmp_path / "group" / "sources"))
 
     directory.check(plan())
     with admin.open(tmp_path, group="group") as state:
+        told = [Path(problem.file).name for problem in state.verify().history]
         assert state.repair().problems == []
 
+    assert told == ([f"orders{ending}"] if content is not None else [])
     assert reader.latest() == {"files": LAST + 2}
+    assert list_of(directory, LIST).read_text() == before
     assert list_of(directory, LIST).read_text() == list_of(directory, COPY).read_text()
 
 
@@ -320,3 +357,75 @@ def test_a_list_of_files_that_is_lost_is_damage_and_its_fix_is_followed(tmp_path
     assert problem.file == str(list_of(directory, LIST))
     directory.clear(reset_offsets=True)
     assert start(directory) == (0, {})
+
+
+def test_a_list_of_files_of_version_0_1_is_read(tmp_path):
+    (tmp_path / "orders.files.json").write_text('["/orders/0.json"]')
+
+    assert FileList(tmp_path, (), tmp_path / "orders.files.json").known() == ["/orders/0.json"]
+
+
+def test_a_clock_with_another_number_in_it_is_as_lost(tmp_path):
+    directory = group(tmp_path)
+    clock = directory.clock_file(directory.load())
+    clock.write(clock.text().replace('"now": 1005', '"now": 9005').encode())
+
+    assert read_clock(clock) is None
+    assert directory.goes_on_from(directory.load()) == LAST - 1
+
+
+def test_a_manifest_whose_format_was_changed_is_damaged_and_not_of_a_later_version(tmp_path):
+    directory = group(tmp_path)
+    file = directory.folder / "manifest.json"
+    file.write(file.text().replace('"format": 2', '"format": 9').encode())
+
+    with pytest.raises(DamagedStateError, match="manifest.json is damaged: its checksum"):
+        directory.check(plan())
+
+    assert len(repaired(directory).problems) == 1
+    assert start(directory) == (LAST + 1, {})
+
+
+def spooled(directory, *, until):
+    """Give the group the spool of its list, in two segments; batch 4 has read up to 50."""
+    log = Log(directory.sources.path)
+    log.create("list", 1)
+    for first, end in ((0, 40), (40, 50), (50, until)):
+        if end > first:
+            log.append("list", 0, ListSource([]).table(list(range(first, end)), 1000))
+    return Path(directory.sources.path) / "list"
+
+
+@pytest.mark.parametrize("what", ["flipped", "gone"])
+def test_records_of_a_list_that_are_damaged_before_they_were_read_are_taken_again(tmp_path, what):
+    directory = group(tmp_path)
+    spool = spooled(directory, until=60)
+    segment = max((spool / "0").glob("*.arrow"))
+    if what == "gone":
+        segment.unlink()
+    else:
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 1
+        segment.write_bytes(data)
+    with pytest.raises(
+        DamagedStateError, match="list/0 is damaged(.|\n)*Fix: millpond state repair"
+    ):
+        directory.check(plan())
+
+    assert len(repaired(directory).problems) == 1
+
+    assert not spool.exists()
+    assert start(directory) == (LAST + 1, {})
+    taken = Spool(ListSource(range(70)), directory.sources.path)
+    assert taken.advance(100, 1000) == 70
+
+
+def test_records_of_a_list_that_were_read_are_not_needed(tmp_path):
+    directory = group(tmp_path)
+    spool = spooled(directory, until=60)
+    min((spool / "0").glob("*.arrow")).unlink()
+
+    directory.check(plan())
+
+    assert repaired(directory).problems == []
+    assert spool.exists()

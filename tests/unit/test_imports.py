@@ -52,9 +52,11 @@ CONNECTORS = STATE | {
     "quix",
     "async_functions",
     "folders",
+    "documents",
 }
 STEPS = CONNECTORS | {"steps", "adapted", "aggregations", "column"}
 ALLOWED = {
+    "documents": set(),
     "windows": {"duration"},
     "duration": {"errors"},
     "async_functions": {"callsite", "errors"},

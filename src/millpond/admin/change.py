@@ -7,7 +7,6 @@ a new generation, and the manifest says who did what; where anything fails, all 
 from __future__ import annotations
 
 import getpass
-import json
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from millpond.admin.opened import At, Opened
 from millpond.checkpoint import Checkpoint, damaged
 from millpond.connectors.topic import check_name
 from millpond.directory import Journal, Manifest, StateDirectory, stream_of
+from millpond.documents import sealed
 from millpond.errors import ConfigError, DamagedStateError, StateError, shown
 from millpond.files import Location
 from millpond.rename_guess import Place, why_not_movable
@@ -251,7 +251,7 @@ def _copy(
             raise damaged(bad, "its checksum does not fit, and nothing was copied")
         clock = clock_behind(source, manifest, last)
         if clock is not None:
-            target.clock_file(copied).write(json.dumps(clock).encode())
+            target.clock_file(copied).write(sealed(clock))
         for place, info in source.sources.walk():
             relative = place.path.removeprefix(source.sources.path + "/")
             _copy_source(place, target.sources / relative, info.name, share)

@@ -7,7 +7,6 @@ as it was. The generation before is kept until the next change.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +14,9 @@ from typing import Any
 
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Batch, Checkpoint
+from millpond.clock_file import read_clock
 from millpond.directory import Journal, Manifest, StateDirectory, read_journal
+from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 
 __all__ = [
@@ -69,7 +70,7 @@ def new_generation(
                 checkpoint.copy_to(folder, last)
             yield new
             if new.clock is not None:
-                directory.clock_file(manifest).write(json.dumps(new.clock).encode())
+                directory.clock_file(manifest).write(sealed(new.clock))
             directory.journal_file(manifest).write(new.journal.encode())
             done = new.checkpoint.last()
             manifest.since = -1 if done is None else done
@@ -125,11 +126,8 @@ def clock_behind(
     """Return what was known about the time behind a batch, as a clock file has it."""
     batch = directory.checkpoint(manifest).batch(number)
     seq = 0 if batch is None else int(batch.clock.get("seq", 0))
-    try:
-        known = json.loads(directory.clock_file(manifest).text() or "null")
-    except ValueError:
-        known = None
-    if known is not None and known.get("seq") == seq:
+    known = read_clock(directory.clock_file(manifest))
+    if known is not None and known["seq"] == seq:
         return asking(known, seq)
     return clock_of(journal_of(directory, manifest), seq)
 

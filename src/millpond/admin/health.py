@@ -13,13 +13,17 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from millpond.admin.generations import asking, clock_of, journal_of
 from millpond.admin.opened import Opened
 from millpond.checkpoint import Checkpoint, Problem
-from millpond.directory import Journal, Manifest, StateDirectory, read_manifest, without_crc
+from millpond.clock_file import read_clock
+from millpond.connectors.file_list import COPY, LIST, parse_list
+from millpond.directory import Journal, Manifest, StateDirectory, read_manifest
+from millpond.documents import sealed, unsealed
 from millpond.errors import (
     DamagedStateError,
     EngineError,
@@ -126,15 +130,22 @@ def _beside(directory: StateDirectory, manifest: Manifest) -> list[Problem]:
     """Return what is torn of the files beside the checkpoint: a repair needs them."""
     places = [directory.journal_file(manifest), directory.clock_file(manifest)]
     places.append(directory.folder / f"manifest-{manifest.generation:04d}.json")
-    problems = []
+    problems = _damaged_lists(directory)
     for place in places:
         text = place.text()
         try:
             if text is not None:
-                without_crc(json.loads(text))
-        except (ValueError, TypeError) as error:
+                unsealed(text)
+        except ValueError as error:
             problems.append(Problem(str(place), str(error)))
     return problems
+
+
+def _damaged_lists(directory: StateDirectory) -> list[Problem]:
+    """Return the lists of files of which the other copy must do."""
+    places = [place for place, _ in directory.sources.walk() if place.name.endswith((LIST, COPY))]
+    what = "it cannot be read, or its checksum does not fit"
+    return [Problem(str(place), what) for place in places if parse_list(place.text()) is None]
 
 
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
@@ -178,6 +189,9 @@ def repair(opened: Opened, lose_edits: bool) -> Repaired:
             msg = f"{lost.file} and its copy are damaged: {lost.what}."
             fix = "millpond state restore, if there is a backup; or app.clear_state(True)"
             raise StateError(f"{msg}\nFix: {fix}, which starts over.")
+        for spool in directory.damaged_spools(manifest):
+            # The next start takes the list from the program again, and goes on where it was.
+            (directory.sources / Path(spool.file).parent.name).delete()
         if not problems:
             batch = directory.goes_on_from(manifest)
             with suppress(OSError):  # a folder that was moved, and may only be read
@@ -267,7 +281,7 @@ def _go_back(
     if planned is not None and planned.partitions:
         repaired.partitions = planned.partitions
     if found.clock is not None:
-        directory.clock_file(repaired).write(json.dumps(found.clock).encode())
+        directory.clock_file(repaired).write(sealed(found.clock))
     kept = Journal(max(found.journal.delivered, done - 1), found.journal.batches)
     directory.journal_file(repaired).write(kept.encode())
     repaired.note("repair", batch=batch, files=[problem.file for problem in problems])
@@ -384,7 +398,7 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     journal = journal_of(directory, manifest)
     batches, delivered = dict(journal.batches), journal.delivered
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        planned = json.loads(directory.clock_file(manifest).text() or "")["planned"]
+        planned = (read_clock(directory.clock_file(manifest)) or {})["planned"]
         seq = int(planned["clock"]["seq"])
         batches.setdefault(seq, planned)
         delivered = max(delivered, seq - 1)  # what a batch saw is written after its delivery
@@ -394,10 +408,9 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
 def _clock(files: list[Location], journal: Journal, seq: int) -> dict[str, Any] | None:
     """Return what was known about the time behind a batch: from its own file, or the next plan."""
     for file in files:
-        with suppress(ValueError, AttributeError):
-            known = json.loads(file.text() or "null")
-            if known is not None and known.get("seq") == seq and "seen" in known:
-                return asking(known, seq)
+        known = read_clock(file)
+        if known is not None and known["seq"] == seq and "seen" in known:
+            return asking(known, seq)
     return clock_of(journal, seq)
 
 

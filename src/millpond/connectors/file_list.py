@@ -7,7 +7,6 @@ device is refused, and so is a link that leaves the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from millpond.connectors.log import durable_write
+from millpond.documents import parsed, sealed, unsealed
 from millpond.errors import DamagedStateError, TopicError
 from millpond.folders import make_folder
 
@@ -47,11 +47,15 @@ class FileList:
         Raises:
             DamagedStateError: neither the list nor its copy can be read.
         """
+        return self._known()[0]
+
+    def _known(self) -> tuple[list[str], bool]:
+        """Return the files that have been seen, and whether the list itself says so."""
         for place in (self.listing, self._copy):
             if (found := _parsed(place)) is not None:
-                return found
+                return found, place == self.listing
         if not self.listing.exists() and not self._copy.exists():
-            return []
+            return [], True
         msg = (
             f"{self.listing} and its copy are damaged: which files of {self.path} were read is not "
             "known any more."
@@ -59,13 +63,17 @@ class FileList:
         fix = "restore one of them from a backup, or start over: app.clear_state(True)."
         raise DamagedStateError(f"{msg}\nFix: {fix}")
 
-    def refresh(self) -> list[str]:
+    def refresh(self, *, checks_copy: bool = False) -> list[str]:
         """Look for new files and note them; return all that have been seen.
+
+        Args:
+            checks_copy: Whether the copy is read, too, and written again where it is damaged.
 
         Raises:
             TopicError: there is something else than files among them.
         """
-        known = self.known()
+        known, is_whole = self._known()
+        is_whole = is_whole and not (checks_copy and known and _parsed(self._copy) is None)
         seen = set(known)
         new = [file for file in self._there() if str(file) not in seen]
         for file in new:
@@ -73,9 +81,10 @@ class FileList:
         if new:
             make_folder(self.listing.parent)
             known += map(str, new)
-        if new or (known and _size(self.listing) != _size(self._copy)):
-            durable_write(self._copy, known)  # first, so it never lacks what the list has
-            durable_write(self.listing, known)
+        if new or not is_whole or (known and _size(self.listing) != _size(self._copy)):
+            data = sealed({"files": known}, indent=2)
+            durable_write(self._copy, data)  # first, so it never lacks what the list has
+            durable_write(self.listing, data)
         return known
 
     @property
@@ -103,8 +112,10 @@ class FileList:
 def parse_list(text: str | None) -> list[str] | None:
     """Return the files of a list; None where it is not there, or damaged."""
     try:
-        found = json.loads(text or "")
-    except ValueError:
+        found = parsed(text)
+        if isinstance(found, dict):  # before, it was a list without a checksum
+            found = unsealed(text)["files"]
+    except (ValueError, KeyError):
         return None
     is_list = isinstance(found, list) and all(isinstance(name, str) for name in found)
     return found if is_list else None

@@ -12,7 +12,7 @@ trimmed: offsets that are in no file were lost, and are not given to other recor
 
 from __future__ import annotations
 
-import json
+import logging
 import shlex
 import threading
 import time
@@ -42,10 +42,13 @@ from millpond.connectors.segments import (
     writers_of,
     writing,
 )
+from millpond.documents import sealed, unsealed
 from millpond.errors import DamagedTopicError, TopicError, shown
 from millpond.folders import make_folder
 
 __all__ = ["SEGMENT", "Log", "Partition", "durable_write", "locked"]
+
+logger = logging.getLogger("millpond")
 
 # Seconds after the last change of a folder from which on its time tells whether it changed again:
 # file systems count in ticks of some milliseconds.
@@ -249,12 +252,18 @@ class Partition:
         """Merge small segments, as appending does from time to time."""
         self._merger.merge()
 
-    def verify(self) -> tuple[list[DamagedTopicError], int]:
-        """Read every segment; return what is damaged, and how many have no checksum."""
+    def verify(self, start: int = 0) -> tuple[list[DamagedTopicError], int]:
+        """Read every segment with records from an offset on.
+
+        Returns:
+            What is damaged, and how many segments have no checksum.
+        """
         damaged: list[DamagedTopicError] = []
         unsummed = 0
-        position: int | None = 0
+        position: int | None = start
         for segment in self.segments(again=True):
+            if segment.end is not None and segment.end <= start:
+                continue
             if position is not None and position < segment.first:
                 damaged.append(segments_gone(self.path, position, segment.first))
             position = segment.end
@@ -303,11 +312,13 @@ class Log:
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
-        return sorted(file.parent.name for file in self.path.glob("*/topic.json"))
+        described = {file.parent.name for file in self.path.glob("*/topic.json")}
+        with_records = {place.name for place in self.path.glob("*") if _folders(place)}
+        return sorted(described | with_records)
 
     def exists(self, topic: str) -> bool:
         """Tell whether the topic has been created."""
-        return (self.path / topic / "topic.json").exists()
+        return (self.path / topic / "topic.json").exists() or _folders(self.path / topic) > 0
 
     def create(self, topic: str, partitions: int, *, is_input: bool = False) -> None:
         """Create a topic; one that is there already keeps its partitions.
@@ -319,7 +330,7 @@ class Log:
                 another reason confirms its name.
         """
         file = self.path / topic / "topic.json"
-        if file.exists() and (is_input or _INPUT not in _read_topic(file)):
+        if self._describes(file, partitions) and (is_input or _INPUT not in _read_topic(file)):
             return  # who only reads may have no right to write
         with writing(f"topic {topic!r}", self.path):
             self._create(topic, partitions, is_input=is_input)
@@ -328,15 +339,32 @@ class Log:
         folder, file = self.path / topic, self.path / topic / "topic.json"
         make_folder(folder)
         with locked(folder / "lock"):
-            if file.exists():
+            if self._describes(file, partitions):
                 if not is_input and (content := _read_topic(file)).pop(_INPUT, None):
-                    durable_write(file, content)
+                    durable_write(file, sealed(content))
                 return
+            if folders := _folders(folder):
+                logger.warning("%s was lost and is written again: %d partitions", file, folders)
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
             sync_above(file)  # before there is a topic, all its folders have their names
             content = {"format": _FORMAT, "partitions": partitions}
-            durable_write(file, {**content, **({_INPUT: True} if is_input else {})})
+            durable_write(file, sealed({**content, **({_INPUT: True} if is_input else {})}))
+
+    def _describes(self, file: Path, partitions: int) -> bool:
+        """Tell whether a topic has its description; one that is lost may be written again.
+
+        Raises:
+            DamagedTopicError: it is lost, and was that of a topic with more or less partitions.
+        """
+        try:
+            return _read_topic(file) is not None
+        except FileNotFoundError:
+            return False
+        except DamagedTopicError:
+            if _folders(file.parent) != partitions:
+                raise
+            return False
 
     def is_unconfirmed(self, topic: str) -> bool:
         """Tell whether a topic was created only because it is read, and is empty."""
@@ -347,14 +375,16 @@ class Log:
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic."""
         if topic not in self._counts:
-            file = self.path / topic / "topic.json"
-            if not file.exists():
+            try:
+                self._counts[topic] = int(
+                    _read_topic(self.path / topic / "topic.json")["partitions"]
+                )
+            except FileNotFoundError:
                 known = ", ".join(self.topics()) or "none"
                 msg = f"topic {topic!r} does not exist in {self.path} (there: {known})."
                 words = shlex.join([topic, "--topics-dir", str(self.path)])
                 fix = f"write to it first; or check topics_dir; or millpond topics create {words}"
-                raise TopicError(f"{msg}\nFix: {fix}")
-            self._counts[topic] = int(_read_topic(file)["partitions"])
+                raise TopicError(f"{msg}\nFix: {fix}") from None
         return self._counts[topic]
 
     def start(self, topic: str, partition: int) -> int:
@@ -390,8 +420,13 @@ class Log:
         """Read all of a topic; return what is damaged, and how many segments have no checksum."""
         damaged: list[DamagedTopicError] = []
         unsummed = 0
-        for number in range(self.partitions(topic)):
-            found, old = self._partition(topic, number).verify()
+        try:
+            count = self.partitions(topic)
+        except DamagedTopicError as error:
+            damaged.append(error)
+            count = _folders(self.path / topic)
+        for number in range(count):
+            found, old = Partition(self.path / topic / str(number)).verify()
             damaged += found
             unsummed += old
         return damaged, unsummed
@@ -416,24 +451,59 @@ class Log:
 
 
 def _read_topic(file: Path) -> dict[str, Any]:
+    """Return the description of a topic.
+
+    Raises:
+        FileNotFoundError: there is no topic.
+        DamagedTopicError: there is one, and its description is gone or damaged.
+    """
+    count = _folders(file.parent)
     try:
-        content: dict[str, Any] = json.loads(file.read_text())
-        version, _ = content["format"], int(content["partitions"])
+        content = unsealed(file.read_bytes())
+        version, partitions = content["format"], int(content["partitions"])
+        if partitions < count:
+            msg = f"it says {partitions} partition(s), and there are folders of {count}"
+            raise ValueError(msg)
+    except FileNotFoundError:
+        if not count:
+            raise
+        raise _undescribed(file, "is gone", count) from None
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"{file} is damaged: {error}. It has the number of partitions of the topic."
-        fix = f'write {{"format": {_FORMAT}, "partitions": N}} to it: there is a folder for each'
-        raise DamagedTopicError(f"{msg}\nFix: {fix}.") from error
+        raise _undescribed(file, f"is damaged: {error}", count) from error
     if version not in _READABLE:
         msg = f"{file} has format {shown(version)}, which this version of Millpond does not know."
         raise TopicError(msg + "\nFix: run the version of Millpond that made the topic.")
     return content
 
 
-def durable_write(path: Path, content: Any) -> None:
-    """Write JSON so that after a crash the file is whole: the old one or the new one."""
+def _undescribed(file: Path, what: str, count: int) -> DamagedTopicError:
+    topic, folder = file.parent.name, str(file.parent.parent)
+    words = shlex.join([topic, "--partitions", str(max(1, count)), "--topics-dir", folder])
+    return DamagedTopicError(
+        f"{file}, which has the number of partitions of the topic, {what}.\n"
+        f"Fix: restore it from a copy, or millpond topics create {words}, as there are folders of "
+        f"{count} partition(s)."
+    )
+
+
+def _folders(topic: Path) -> int:
+    """Return of how many partitions a topic has folders; none where nothing was written yet."""
+    found = [place for place in topic.glob("*") if place.name.isdigit() and place.is_dir()]
+    if not any(map(_is_used, found)):
+        return 0
+    return 1 + max(int(place.name) for place in found)
+
+
+def _is_used(partition: Path) -> bool:
+    """Tell whether something was written to a partition."""
+    return any(next(partition.glob(kind), None) for kind in ("*.arrow", "*.end"))
+
+
+def durable_write(path: Path, data: bytes) -> None:
+    """Write a file so that after a crash the file is whole: the old one or the new one."""
     aside = path.with_suffix(path.suffix + ".writing")
-    with aside.open("w") as file:
-        json.dump(content, file, indent=2)
+    with aside.open("wb") as file:
+        file.write(data)
         sync(file)
     aside.rename(path)
     sync_folder(path.parent)

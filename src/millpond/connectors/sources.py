@@ -330,12 +330,15 @@ class FileReader:
     source: FileSource
     path: str
     listing: str
+    _has_looked: bool = False
 
     def initial(self, reset: str) -> Offsets:
         return {"files": 0}
 
     def latest(self) -> Offsets:
-        return {"files": len(self._list().refresh())}
+        files = self._list().refresh(checks_copy=not self._has_looked)
+        self._has_looked = True
+        return {"files": len(files)}
 
     def known(self) -> Offsets:
         """Return the end as it was last seen; only one process may call `latest`."""

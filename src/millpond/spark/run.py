@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import Batch
+from millpond.clock_file import ClockFile
 from millpond.config import DEFAULT_BATCH, PARTITIONS, Config, groups_for
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
@@ -49,7 +50,6 @@ from millpond.runtime.history import HistoryReader
 from millpond.runtime.jumps import JumpWatch
 from millpond.runtime.stage import Settings
 from millpond.runtime.waiting import Waiting
-from millpond.spark.clockfile import ClockFile
 from millpond.spark.compile import compile_plan
 from millpond.spark.logs import without_missing_keys
 from millpond.spark.lookout import Lookout

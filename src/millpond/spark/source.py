@@ -8,7 +8,6 @@ The time of a batch is decided here too and written down with its offsets: see `
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millpond.connectors.protocols import Offsets
+from millpond.documents import unsealed
 from millpond.errors import TopicError
 from millpond.runtime.clock import Clockwork, Timekeeper
 from millpond.runtime.jumps import JumpWatch
@@ -182,7 +182,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             version = (status.st_mtime_ns, status.st_ino, seq)
             if version != self._clock_read:
                 self._clock_read = version
-                content = json.loads(file.read_text())
+                content = unsealed(file.read_bytes())
                 self._keeper.load(content, seq)
                 if seq != self._begun_at:  # what an earlier run wrote is about that run
                     self._room = content.get("room")

@@ -1,3 +1,4 @@
+import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from millpond import Application
 from millpond.cli import command
 from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
+from millpond.documents import sealed
 from millpond.errors import DamagedTopicError, TopicError
 
 
@@ -270,18 +272,58 @@ def test_a_topic_that_does_not_exist_is_there_once_its_message_was_followed(tmp_
 
 
 def test_a_topic_of_a_later_format_is_refused(log, tmp_path):
-    durable_write(tmp_path / "clicks" / "topic.json", {"format": 3, "partitions": 2})
+    durable_write(tmp_path / "clicks" / "topic.json", sealed({"format": 3, "partitions": 2}))
 
     with pytest.raises(TopicError, match="format 3, which this version(.|\n)*Fix:"):
         Log(tmp_path).end("clicks", 0)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2, "partitions": "x"}'])
-def test_a_damaged_description_of_a_topic_is_named(log, tmp_path, content):
-    (tmp_path / "clicks" / "topic.json").write_text(content)
+def followed(error):
+    """Do what the message says."""
+    words = re.search(r"or millpond (.*), as there are", str(error.value))[1]
+    return CliRunner().invoke(command, shlex.split(words))
 
-    with pytest.raises(DamagedTopicError, match="topic.json is damaged(.|\n)*Fix: write"):
+
+DAMAGED = [
+    None,
+    "",
+    "[]",
+    "{}",
+    "[" * 100_000,
+    '{"format": 2, "partitions": "x"}',
+    '{"format": 2, "partitions": 1e999}',
+    '{"format": 2, "partitions": 1}',
+    '{"format": 2, "partitions": 3, "crc": 1}',
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_description_of_a_topic_that_is_lost_is_not_made_up(log, tmp_path, content):
+    log.append("clicks", 1, table(b"a"))
+    file = tmp_path / "clicks" / "topic.json"
+    file.unlink() if content is None else file.write_text(content)
+    what = "topic.json, which has the number of partitions of the topic, is (gone|damaged)"
+    with pytest.raises(DamagedTopicError, match=what):
+        Log(tmp_path).create("clicks", 1)
+    verify = ["topics", "verify", "--topics-dir", str(tmp_path)]
+    told = CliRunner().invoke(command, verify)
+    with pytest.raises(DamagedTopicError, match=what) as error:
         Log(tmp_path).end("clicks", 0)
+
+    assert (told.exit_code, "clicks: 1 damaged" in told.output) == (1, True)
+    assert Log(tmp_path).topics() == ["clicks"]
+    assert followed(error).exit_code == 0
+    assert [Log(tmp_path).end("clicks", number) for number in (0, 1)] == [0, 1]
+    assert CliRunner().invoke(command, verify).exit_code == 0
+
+
+def test_a_topic_that_was_cut_short_while_it_was_made_is_made(tmp_path):
+    for number in range(4):
+        (tmp_path / "clicks" / str(number)).mkdir(parents=True)
+
+    Log(tmp_path).create("clicks", 2)
+
+    assert Log(tmp_path).partitions("clicks") == 2
 
 
 def test_a_partition_that_does_not_exist_is_refused(log):
@@ -297,8 +339,8 @@ def test_a_partition_without_records_ends_at_zero(tmp_path):
 
 
 def test_a_durable_write_leaves_nothing_else_behind(tmp_path):
-    durable_write(tmp_path / "a.json", [1])
-    durable_write(tmp_path / "a.json", [2])
+    durable_write(tmp_path / "a.json", b"1")
+    durable_write(tmp_path / "a.json", b"2")
 
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
-    assert (tmp_path / "a.json").read_text().split() == ["[", "2", "]"]
+    assert (tmp_path / "a.json").read_text() == "2"

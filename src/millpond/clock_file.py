@@ -1,21 +1,20 @@
 """What the driver remembers from batch to batch: the time, what is due, how many keys there are.
 
-Takes what it knows behind each batch; gives it to the source, which decides the next batch in a
+Takes what it knows after each batch; gives it to the source, which decides the next batch in a
 process of its own, and to the next run. It is no part of the state: where it is lost, the last
-batch is done again. So it is written whole, but nobody waits for the disk.
+batch is replayed. So it is written whole, but nobody waits for the disk.
 """
 
 from __future__ import annotations
 
-import json
 import weakref
-from contextlib import suppress
 from typing import Any
 
+from millpond.documents import sealed, unsealed
 from millpond.files import Location, local
 from millpond.folders import Scratch
 
-__all__ = ["ClockFile"]
+__all__ = ["ClockFile", "read_clock"]
 
 
 class ClockFile:
@@ -35,15 +34,20 @@ class ClockFile:
 
     def load(self) -> dict[str, Any] | None:
         """Return what was written last; None where that is not known."""
-        with suppress(OSError, ValueError):
-            content = json.loads(self._location.text() or "null")
-            if isinstance(content, dict) and isinstance(content.get("seq"), int):
-                return content
-        return None
+        return read_clock(self._location)
 
     def write(self, content: dict[str, Any]) -> None:
         """Replace it."""
-        data = json.dumps(content).encode()
+        data = sealed(content)
         self._location.put(data)
         if not self._location.is_local:
             local(self.path).put(data)
+
+
+def read_clock(file: Location) -> dict[str, Any] | None:
+    """Return what a file of the clock says; None where it is not there, or damaged."""
+    try:
+        content = unsealed(file.text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content.get("seq"), int) else None
