@@ -101,8 +101,8 @@ class Application:
         processing_guarantee: For outputs to Kafka: "exactly-once" (each batch is one
             transaction) or "at-least-once". State is exactly once, always.
         auto_create_topics: Whether topics that are missing are created, or an error.
-        on_lost_records: What happens when Kafka deleted records before they were read: "stop"
-            the run, or "skip" them.
+        on_lost_records: What happens when Kafka deleted records before they were read, or segments
+            of the embedded log are damaged or gone: "stop" the run, or "skip" them.
         consumer_extra_config: Settings of librdkafka for reading.
         producer_extra_config: Settings of librdkafka for writing.
         commit_interval: The least time between two batches in seconds; one batch is one
@@ -224,9 +224,10 @@ class Application:
 
     def _make_broker(self) -> Broker:
         config = self.config
+        creates, skips_lost = config.auto_create_topics, config.on_lost_records == "skip"
         if config.connection is None:
             log = Log(Path(config.topics_dir).absolute())
-            return EmbeddedBroker(log, self.topics, creates=config.auto_create_topics)
+            return EmbeddedBroker(log, self.topics, creates=creates, skips_lost=skips_lost)
         from millpond.connectors.kafka.broker import KafkaBroker
         from millpond.connectors.kafka.connection import Connection
 
@@ -236,9 +237,9 @@ class Application:
         return KafkaBroker(
             connection,
             self.topics,
-            creates=config.auto_create_topics,
+            creates=creates,
             guarantee=config.processing_guarantee,
-            skips_lost=config.on_lost_records == "skip",
+            skips_lost=skips_lost,
         )
 
     def __reduce__(self) -> Any:

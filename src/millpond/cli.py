@@ -209,6 +209,23 @@ def create_topic(
     typer.echo(f"{topic} has {listed[topic]} partition{'s' * (listed[topic] != 1)}.")
 
 
+@topics.command("delete")
+def delete_topic(
+    topic: str,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    broker: Address = None,
+    setting: Setting = None,
+    topics_dir: Folder = _TOPICS,
+) -> None:
+    """Delete a topic with its records; groups that have read it must start over."""
+    where = _topics(broker, setting, topics_dir).broker
+    if not yes:
+        typer.confirm(f"Delete topic {topic} with all its records?", abort=True)
+    where.delete(topic)
+    typer.echo(f"{topic} is deleted. Groups that have read it start over with")
+    typer.echo("  millpond state clear APP.py --reset-offsets")
+
+
 @topics.command("read")
 def read_topic(
     topic: str,

@@ -9,7 +9,7 @@ from kit import new_name
 from typer.testing import CliRunner
 
 from millpond.cli import command
-from millpond.errors import BrokerError, ConfigError
+from millpond.errors import BrokerError, ConfigError, TopicError
 
 pytestmark = pytest.mark.kafka
 
@@ -44,6 +44,20 @@ def test_create_write_read_and_list(place):
     assert all(r["key"] == r["value"]["user"] for r in records)
     assert len(some.stdout.splitlines()) == 2
     assert topic in listed.stdout
+
+
+def test_a_topic_is_deleted_and_one_that_is_not_there_is_an_error(place):
+    topic = new_name()
+    call("create", topic, *place)
+    call("write", topic, *place, text="1\n")
+
+    deleted = call("delete", topic, "--yes", *place)
+
+    assert deleted.stdout.startswith(f"{topic} is deleted.")
+    assert topic not in call("ls", *place).stdout
+    again = call("delete", topic, "--yes", *place)
+    assert isinstance(again.exception, TopicError)
+    assert "\nFix: " in str(again.exception)
 
 
 def test_a_setting_of_the_topic_and_of_the_client(broker):

@@ -38,6 +38,10 @@ def test_a_run_goes_on_after_its_input_was_merged_damaged_and_restored(make_app,
 
     with pytest.raises(DamagedTopicError, match="partition 0.\nFix: restore the file"):
         app.run(drain=True)
+    skipping = make_app("other", on_lost_records="skip")
+    skipping.dataframe(skipping.topic("clicks")).apply(count, stateful=True)
+    first = [int(name) for name in files[-1].stem.split("-")][0]
+    assert skipping.run(drain=True) == [(i, i + 1) for i in range(first)]
     files[-1].write_bytes(last)
 
     assert app.run(drain=True) == [(i, i + 1) for i in range(70, 140)]

@@ -22,10 +22,18 @@ logger = logging.getLogger("millpond")
 class EmbeddedBroker:
     """The topics of an application, in a folder."""
 
-    def __init__(self, log: Log, topics: dict[str, Topic], *, creates: bool = True) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topics: dict[str, Topic],
+        *,
+        creates: bool = True,
+        skips_lost: bool = False,
+    ) -> None:
         self._log = log
         self._topics = topics
         self._creates = creates
+        self._skips_lost = skips_lost
 
     def connect(self) -> None:
         """There is nobody to connect to."""
@@ -58,7 +66,7 @@ class EmbeddedBroker:
 
     def reader(self, topic: Topic) -> LogReader:
         """Return the reader of a topic that was prepared."""
-        return LogReader(str(self._log.path), topic.name)
+        return LogReader(str(self._log.path), topic.name, self._skips_lost)
 
     def writer(
         self, group: str, stream: str, writes: bool, positions: Callable[[int], Any]
@@ -72,6 +80,10 @@ class EmbeddedBroker:
 
     def consumer(self) -> Consumer:
         return Consumer(self._log, self._topics)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        self._log.delete(topic)
 
     def listed(self) -> list[tuple[str, int, int]]:
         """Return the name, the partitions and the number of records of each topic."""

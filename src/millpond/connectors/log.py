@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import shutil
 import threading
 import time
 from bisect import bisect_right
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -59,6 +61,9 @@ _LOOKS = 5
 
 # What topic.json has of a topic that was created only because it is read.
 _INPUT = "created_as_input"
+
+# Where a topic is moved before its files are deleted.
+_DELETED = ".deleted"
 
 # Versions of topic.json; from 2 on, segments have their end in their names.
 _FORMAT, _READABLE = 2, (1, 2)
@@ -126,8 +131,17 @@ class Partition:
             rows: int = sum(part.num_rows for part in parts)
         return segment.first + rows
 
-    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records from `start` up to, not including, `end`."""
+    def read(self, start: int, end: int, *, skips_lost: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the records from `start` up to, not including, `end`.
+
+        Args:
+            start: The first offset.
+            end: The offset after the last one.
+            skips_lost: Whether segments that are damaged or gone are left out, with a warning.
+
+        Raises:
+            DamagedTopicError: one is damaged or gone, and is not left out.
+        """
         if start >= end:
             return
         if end > self.end():
@@ -137,15 +151,27 @@ class Partition:
             segment = self._at(position)
             before = position
             if segment is not None:
-                with suppress(FileNotFoundError):  # merged with others since it was listed
+                try:
                     for part in self._read(segment, position, end):
                         position += part.num_rows
                         yield part
+                except FileNotFoundError:  # merged with others since it was listed
+                    pass
+                except DamagedTopicError as error:
+                    position = self._after(error, position, skips_lost)
             looks = 0 if position > before else looks + 1
             if looks == _LOOKS:
-                raise segments_gone(self.path, position, self._next(position))
+                gone = segments_gone(self.path, position, self._next(position))
+                position, looks = self._after(gone, position, skips_lost), 0
             if looks:
                 self.segments(again=True)
+
+    def _after(self, error: DamagedTopicError, position: int, skips: bool) -> int:
+        """Return the next offset after what is damaged or gone, or raise."""
+        if not skips:
+            raise error
+        logger.warning("%s They are skipped.", str(error).partition("\n")[0])
+        return self._next(position)
 
     def _read(self, segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
         position = segment.first
@@ -380,12 +406,15 @@ class Log:
                     _read_topic(self.path / topic / "topic.json")["partitions"]
                 )
             except FileNotFoundError:
-                known = ", ".join(self.topics()) or "none"
-                msg = f"topic {topic!r} does not exist in {self.path} (there: {known})."
-                words = shlex.join([topic, "--topics-dir", str(self.path)])
-                fix = f"write to it first; or check topics_dir; or millpond topics create {words}"
-                raise TopicError(f"{msg}\nFix: {fix}") from None
+                raise self._unknown(topic) from None
         return self._counts[topic]
+
+    def _unknown(self, topic: str) -> TopicError:
+        known = ", ".join(self.topics()) or "none"
+        msg = f"topic {topic!r} does not exist in {self.path} (there: {known})."
+        words = shlex.join([topic, "--topics-dir", str(self.path)])
+        fix = f"write to it first; or check topics_dir; or millpond topics create {words}"
+        return TopicError(f"{msg}\nFix: {fix}")
 
     def start(self, topic: str, partition: int) -> int:
         """Return the offset of the first record of a partition, which is never trimmed."""
@@ -400,9 +429,30 @@ class Log:
         """Return about how many bytes a record of a partition takes from an offset on."""
         return self._partition(topic, partition).record_bytes(offset)
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, topic: str, partition: int, start: int, end: int, *, skips_lost: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition from `start` up to, not including, `end`."""
-        return self._partition(topic, partition).read(start, end)
+        return self._partition(topic, partition).read(start, end, skips_lost=skips_lost)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic with its records.
+
+        Raises:
+            TopicError: there is none.
+        """
+        if not self.exists(topic):
+            raise self._unknown(topic)
+        # Renamed first: whoever reads or writes it sees all of it, or nothing.
+        aside = self.path / _DELETED / f"{topic}-{uuid4().hex[:8]}"
+        with writing(f"topic {topic!r}", self.path), locked(self.path / topic / "lock"):
+            make_folder(aside.parent)
+            (self.path / topic).rename(aside)
+            sync_folder(self.path)
+        shutil.rmtree(self.path / _DELETED, ignore_errors=True)
+        self._counts.pop(topic, None)
+        for place in [place for place in self._partitions if place[0] == topic]:
+            del self._partitions[place]
 
     def append(
         self,

@@ -65,6 +65,9 @@ class Broker(Protocol):
     ) -> Any:
         """Return what writes the outputs of batches (a `runtime.deliver.TopicWriter`)."""
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic with its records."""
+
     def producer(self) -> TopicProducer:
         """Return a producer for Python programs."""
 

@@ -286,11 +286,14 @@ def segments_gone(partition: Path, start: int, end: int) -> DamagedTopicError:
 
 def _fix(partition: Path, what: str) -> str:
     topic, folder = partition.parent.name, partition.parent.parent
+    words = shlex.join([topic, "--topics-dir", str(folder)])
     return (
         f"Fix: restore the {what} from a copy; "
-        f"millpond topics verify {topic} --topics-dir {shlex.quote(str(folder))} lists every "
-        f"{'damaged file' if what == 'file' else 'range that is missing'}. Without a copy, delete "
-        "the topic, and start its readers over with app.clear_state(reset_offsets=True)."
+        f"millpond topics verify {words} lists every "
+        f"{'damaged file' if what == 'file' else 'range that is missing'}. Without a copy, "
+        'Application(on_lost_records="skip") goes on with what is left; or '
+        f"millpond topics delete {words}, write it again, and start its readers over with "
+        "app.clear_state(reset_offsets=True)."
     )
 
 

@@ -61,6 +61,7 @@ class LogReader:
 
     path: str
     topic: str
+    skips_lost: bool = False
 
     def __post_init__(self) -> None:
         self._log = Log(self.path)
@@ -76,17 +77,14 @@ class LogReader:
         return {str(p): self._log.end(self.topic, p) for p in range(count)}
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        return self._log.read(self.topic, int(partition), start, end)
+        return self._log.read(self.topic, int(partition), start, end, skips_lost=self.skips_lost)
 
     def record_bytes(self, partition: str, offset: int) -> int:
         """Return about how many bytes a record takes from an offset on."""
         return self._log.record_bytes(self.topic, int(partition), offset)
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"path": self.path, "topic": self.topic}
-
-    def __setstate__(self, state: dict[str, str]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LogReader, (self.path, self.topic, self.skips_lost)
 
 
 # --- Python iterables -----------------------------------------------------------------------

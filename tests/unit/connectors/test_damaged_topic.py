@@ -1,5 +1,6 @@
 """Whatever becomes of the bytes of a segment: its data as it was, or an error that names it."""
 
+import pickle
 import random
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from millpond.cli import command
 from millpond.connectors import segments
 from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.sources import LogReader
 from millpond.errors import DamagedTopicError, TopicError
 
 
@@ -308,6 +310,50 @@ def test_the_fix_of_the_error_lists_what_is_damaged_and_then_that_nothing_is(log
     assert "clicks: 1 damaged" in damaged.output
     assert (whole.exit_code, whole.output) == (0, "clicks: whole\n")
     assert len(content(log.path)) == 150
+
+
+@pytest.mark.parametrize("what", ["damaged", "gone"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_what_is_lost_is_skipped_where_that_is_wanted(log, what, number, caplog):
+    if what == "gone":
+        file_of(log, number).unlink()
+    else:
+        file_of(log, number).write_bytes(b"")
+    reader = pickle.loads(pickle.dumps(LogReader(str(log.path), "clicks", skips_lost=True)))
+
+    found = [row for part in reader.read("0", 10, 150) for row in part["value"].to_pylist()]
+
+    left = [value for i in range(3) if i != number for value in rows(i)["value"].to_pylist()]
+    assert found == [value for value in left if value not in rows(0)["value"].to_pylist()[:10]]
+    (told,) = caplog.messages
+    first, last = (max(10, 50 * number) if what == "gone" else 50 * number), 50 * number + 49
+    assert f"offsets {first} to {last} of topic 'clicks', partition 0" in told
+    assert told.endswith("They are skipped.")
+
+
+@pytest.mark.parametrize("what", ["a segment", "the description"])
+def test_a_topic_is_deleted_as_the_error_says_and_can_be_written_again(log, what):
+    if what == "a segment":
+        file_of(log, 2).unlink()
+    else:
+        (log.path / "clicks" / "topic.json").unlink()
+    with pytest.raises(DamagedTopicError) as caught:
+        Log(log.path).append("clicks", 0, rows(3), "app", 3)
+    fix = str(caught.value).partition("Fix: ")[2]
+    words = f"millpond topics delete clicks --topics-dir {shlex.quote(str(log.path))}"
+    if what == "a segment":
+        assert words in fix
+
+    asked = CliRunner().invoke(command, shlex.split(words)[1:], input="n\n")
+    assert (asked.exit_code, log.path / "clicks" in log.path.iterdir()) == (1, True)
+    assert millpond(words + " --yes").exit_code == 0
+
+    assert list(log.path.iterdir()) == []
+    again = Log(log.path)
+    again.create("clicks", 1)
+    assert again.append("clicks", 0, rows(3), "app", 3)
+    missing = millpond("millpond topics delete views --yes --topics-dir " + str(log.path))
+    assert isinstance(missing.exception, TopicError)
 
 
 def test_verify_without_a_topic_reads_all_of_them(log):

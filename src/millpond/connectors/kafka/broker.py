@@ -12,7 +12,15 @@ from collections.abc import Callable
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
-from millpond.connectors.kafka.topics import Found, describe, ensure, limits_of, names, offsets_of
+from millpond.connectors.kafka.topics import (
+    Found,
+    delete,
+    describe,
+    ensure,
+    limits_of,
+    names,
+    offsets_of,
+)
 from millpond.connectors.kafka.writer import Guarantee, KafkaWriter
 from millpond.connectors.limits import Limits
 from millpond.connectors.other_topics import warning_of_new_input
@@ -124,6 +132,11 @@ class KafkaBroker:
         return KafkaConsumer(self._connection, self._topics)
 
     # --- for people -------------------------------------------------------------------------
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        delete(self._connection, topic)
+        self._found.pop(topic, None)
 
     def listed(self) -> list[tuple[str, int, int]]:
         """Return the name, the partitions and about the number of records of each topic."""

@@ -172,6 +172,33 @@ def create(connection: Connection, name: str, config: TopicConfig) -> None:
     connection.ask(f"create topic {name!r}", make)
 
 
+def delete(connection: Connection, name: str) -> None:
+    """Delete a topic, and wait until the broker does not show it any more.
+
+    Raises:
+        TopicError: there is none.
+    """
+
+    def remove() -> bool:
+        (future,) = connection.admin().delete_topics([name], request_timeout=ANSWER).values()
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+        return True
+
+    if not connection.ask(f"delete topic {name!r}", remove):
+        msg = f"topic {name!r} does not exist on broker {connection.address}."
+        fix = f"check the name: millpond topics ls --broker {connection.address}"
+        raise TopicError(f"{msg}\nFix: {fix}")
+    for _ in range(200):
+        if describe(connection, name) is None:
+            return
+        time.sleep(0.05)
+
+
 def offsets_of(
     connection: Connection, name: str, partitions: int, *, oldest: bool, committed: bool = True
 ) -> Offsets:
