@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pyarrow as pa
@@ -70,6 +71,36 @@ def test_a_file_that_was_deleted_because_it_cannot_be_read_is_left_out(make_app,
         run()
 
     assert run(on_missing="skip") == [("ann", 1), ("bob", 2), ("ann", 4), ("ann", 5)]
+
+
+def test_files_that_cannot_be_read_are_one_dead_letter_each(make_app, tmp_path):
+    write_files(tmp_path / "rows", "parquet", "1", ROWS)
+    whole = (tmp_path / "rows" / "1.parquet").read_bytes()
+    (tmp_path / "rows" / "2.parquet").write_bytes(whole[: len(whole) // 2])
+    flipped = whole[:60] + bytes(40) + whole[100:]
+    (tmp_path / "rows" / "3.parquet").write_bytes(flipped)
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "1.json").write_bytes(gzip.compress(b'{"n": 1}'))
+    (tmp_path / "lines" / "2.json").write_text('{"n": 2}')
+    app = make_app(on_error="dead-letter")
+    rows = mp.FileSource(tmp_path / "rows", "parquet", key="user")
+    app.dataframe(source=rows).apply(total, stateful=True)
+    app.dataframe(source=mp.FileSource(tmp_path / "lines")).apply(lambda value: value["n"])
+
+    found = app.run(drain=True)
+
+    assert sorted(found, key=str) == [("ann", 1), ("ann", 4), ("bob", 2), 2]
+    with app.get_consumer() as consumer:
+        letters = list(consumer.read("test.dead-letters"))
+    told = sorted(dict(letter.headers)["millpond.error"].decode() for letter in letters)
+    names = [tmp_path / "lines" / "1.json", *(tmp_path / "rows" / f"{n}.parquet" for n in (2, 3))]
+    for error, file in zip(told, names, strict=True):
+        assert f"file {file} cannot be read as {file.suffix[1:]}: " in error
+        assert "\nFix: correct the file" in error
+    assert "gzip" in told[0]
+    assert {letter.value[:4] for letter in letters} == {whole[:4], b"\x1f\x8b\x08\0"}
+    assert [(r.read, r.dead) for r in app.reports if r.read] == [(7, 3)]
+    assert app.run(drain=True) == []
 
 
 def test_a_bad_row_of_a_file_is_a_dead_letter_and_the_others_are_records(make_app, tmp_path):

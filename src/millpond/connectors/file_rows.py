@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import count, islice
@@ -26,7 +27,7 @@ from millpond.connectors.serde import JSONDeserializer
 from millpond.errors import SerializationError, shown
 from millpond.state.codec import Codec
 
-__all__ = ["Columns", "RowDeserializer", "RowError", "name_row", "read_segments"]
+__all__ = ["Columns", "RowDeserializer", "RowError", "name_row", "read_segments", "unreadable"]
 
 # What begins a record that cannot be read: neither JSON nor a pickle does.
 _BAD = b"\x00"
@@ -41,6 +42,9 @@ _OTHERS = (
     (b"\xff\xfe", "it is text in UTF-16, not in UTF-8"),
     (b"\xfe\xff", "it is text in UTF-16, not in UTF-8"),
 )
+
+# What a dead letter has of a file that cannot be read (bytes).
+_BEGIN = 1024
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -71,7 +75,8 @@ class RowDeserializer:
 
     def __call__(self, data: bytes) -> Any:
         if data[:1] == _BAD:
-            raise RowError(*_decode_bad(data[1:]))
+            with suppress(msgspec.MsgspecError):  # a line may begin like this, too
+                raise RowError(*_decode_bad(data[1:]))
         return JSONDeserializer()(data) if self._is_json else inflight.decode(data)
 
 
@@ -196,9 +201,23 @@ def _of_rows(rows: list[Any], name: str, columns: Columns, modified: int) -> Fou
     return keys, values, times
 
 
-def _bad(place: str, error: Exception, row: bytes) -> bytes:
+def unreadable(
+    file: BinaryIO, name: str, format: str, error: Exception, modified: int
+) -> list[pa.RecordBatch]:
+    """Return one record in the place of a file of which nothing can be read: it fails."""
+    fix = "correct the file, or format= of the source"
+    begin = os.pread(file.fileno(), _BEGIN, 0)
+    value = _bad(f"file {name} cannot be read as {format}", error, begin, fix)
+    return _segments([None], [value], [modified])
+
+
+def _bad(
+    place: str,
+    error: Exception,
+    row: bytes,
+    fix: str = "correct the row in the file, or key= and timestamp= of the source",
+) -> bytes:
     """Return a record that says what is wrong with its row when it is read."""
-    fix = "correct the row in the file, or key= and timestamp= of the source"
     return _BAD + _encode_bad((f"{place}: {shorter(error)}.\nFix: {fix}.", row))
 
 

@@ -18,13 +18,19 @@ import pyarrow as pa
 
 from millpond.connectors import inflight
 from millpond.connectors.file_list import LIST, FileList, kind_of, open_regular
-from millpond.connectors.file_rows import Columns, RowDeserializer, name_row, read_segments
+from millpond.connectors.file_rows import (
+    Columns,
+    RowDeserializer,
+    name_row,
+    read_segments,
+    unreadable,
+)
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.registry import shorter
-from millpond.connectors.serde import Deserializer, JSONDeserializer
+from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import check_name, no_offsets
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
@@ -292,7 +298,7 @@ class FileSource:
 
     @property
     def value_deserializer(self) -> Deserializer:
-        return JSONDeserializer() if self.is_raw else RowDeserializer(is_json=self.format == "json")
+        return RowDeserializer(is_json=self.format == "json")
 
     @property
     def key_deserializer(self) -> Deserializer:
@@ -328,6 +334,8 @@ class FileReader:
     source: FileSource
     path: str
     listing: str
+    gives_failures: bool = False
+    """Whether a file that cannot be read is a record that fails, and not an error."""
     _has_looked: bool = False
 
     def initial(self, reset: str) -> Offsets:
@@ -374,6 +382,9 @@ class FileReader:
             try:
                 segments = read_segments(opened, str(file), self.source.columns, modified)
             except Exception as error:
+                if self.gives_failures and not _is_of_system(error):
+                    yield from unreadable(opened, str(file), self.source.format, error, modified)
+                    return
                 msg = (
                     f"file {file} cannot be read as {self.source.format}: {shorter(error)}.\n"
                     "Fix: correct the file, or format=; or remove it and go on without it: "
@@ -393,6 +404,11 @@ class FileReader:
 
     def _files(self) -> list[str]:
         return self._list().known()
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Tell whether another try may read the file. Arrow has OSError for damaged Parquet, too."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and bool(error.errno))
 
 
 # --- Spark's own ----------------------------------------------------------------------------

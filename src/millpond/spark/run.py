@@ -325,7 +325,11 @@ class SparkRun:
             elif isinstance(settings, ListSource):
                 self._spools[name] = Spool(settings, spool)
                 self._readers[name] = settings.reader(spool)
-            elif isinstance(settings, RateSource | FileSource):
+            elif isinstance(settings, FileSource):
+                reader = settings.reader(spool)
+                reader.gives_failures = self._program.config.on_error == "dead-letter"
+                self._readers[name] = reader
+            elif isinstance(settings, RateSource):
                 self._readers[name] = settings.reader(spool)
         self._check_lists(spool)
         self._feeder = threading.Thread(target=self._feed, name="millpond-feed", daemon=True)
