@@ -78,6 +78,18 @@ def test_settings_without_an_address_are_refused():
         mp.ConnectionConfig.from_librdkafka_dict({"security.protocol": "ssl"})
 
 
+@pytest.mark.parametrize(
+    "address", ["ann:hunter2@kafka:9093", "k:1,kafka://ann:hunt,er2@kafka:9093"]
+)
+def test_a_password_in_an_address_is_not_shown(address):
+    with pytest.raises(ConfigError, match=r"'\*\*\*@kafka:9093' is not the address") as caught:
+        mp.ConnectionConfig(address)
+
+    assert "hunt" not in str(caught.value)
+    assert "er2" not in str(caught.value)
+    assert "Fix: sasl_username= and sasl_password=" in str(caught.value)
+
+
 def test_it_is_sent_to_workers_whole():
     config = mp.ConnectionConfig("kafka:9093", sasl_username="ann", sasl_password="secret")
 
