@@ -22,6 +22,7 @@ from millpond.connectors.sources import SparkSource
 from millpond.functions import pack
 from millpond.plan.plan import Plan
 from millpond.runtime.batch import PACKED
+from millpond.spark.session import register
 from millpond.spark.ship import Shipment
 from millpond.spark.source import FORMAT, ReaderSettings, source_of
 from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
@@ -58,7 +59,7 @@ def _own_leg(
     partitions: int,
 ) -> DataFrame:
     carried = replace(shipment, data=b"", readers=pack(sources).data)
-    session.dataSource.register(source_of(carried))
+    register(session, source_of(carried))
     ranges = session.readStream.format(FORMAT).load()
     names = list(sources.readers)
     numbers = [topics.index(name) for name in names]

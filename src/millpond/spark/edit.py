@@ -25,6 +25,7 @@ from millpond.folders import Scratch
 from millpond.runtime.batch import PACKED
 from millpond.spark.pipe import BLOB as BLOB_SCHEMA
 from millpond.spark.pipe import BLOB_ID, SparkStore
+from millpond.spark.session import register
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 
@@ -60,8 +61,8 @@ def run_edit(
     session = rows.sparkSession
     last = checkpoint.last()
     batch = begin if last is None else checkpoint.batch(last)
-    session.dataSource.register(EditSource)
-    session.dataSource.register(EchoSource)
+    register(session, EditSource)
+    register(session, EchoSource)
     start = {} if batch is None else batch.source
     if offsets is not None:
         start = {**start, "millpond": {**start.get("millpond", {}), **offsets}}

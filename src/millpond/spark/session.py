@@ -19,6 +19,7 @@ from pyspark import RDD, SparkConf, SparkContext
 from pyspark.errors import AnalysisException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError, MillpondError
@@ -55,6 +56,7 @@ __all__ = [
     "methods_kept",
     "open_session",
     "partitions_of",
+    "register",
 ]
 
 logger = logging.getLogger("millpond")
@@ -230,6 +232,25 @@ def _beside(spark: SparkSession) -> SparkSession:
     for listener in listeners:
         java.streams().addListener(listener)
     return session
+
+
+def register(session: SparkSession, source: type[DataSource]) -> None:
+    """Register a source in a session, whichever session is the active one.
+
+    Spark looks in the active one whether the name is taken (seen with 4.3).
+    """
+    jvm = session._jvm
+    assert jvm is not None
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        session.dataSource.register(source)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 @contextmanager
