@@ -310,3 +310,16 @@ def test_a_record_with_one_item_of_the_future_is_put_aside_whole(mode):
 
     assert run == [1]
     assert len(run.dead_letters) == 1
+
+
+def test_a_branch_that_no_window_goes_by_may_have_times_of_the_future():
+    sdf = frame().watermark(0, on=lambda value: value, max_future=1_000)
+    ahead = sdf.set_timestamp(lambda value, key, timestamp, headers: value + 10**13)
+    ahead.apply(lambda value: "ahead")
+    sdf.tumbling_window(10).agg(n=Count()).final().apply(lambda window: window["n"])
+
+    run = run_local(sdf, [1, 10**13, 50], batches=[1, 1, 1], on_error="dead-letter")
+
+    assert len(run.dead_letters) == 1  # the one that the window would go by
+    assert run.count("ahead") == 2
+    assert 1 in run

@@ -7,7 +7,7 @@ window it is held back by the window's length, because a result is about time th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.steps.graph import Graph, clocking_above
 from millpond.steps.kinds import Map, Read, Step, Watermark, Window
@@ -27,8 +27,8 @@ class ClockPoint:
     clocking: Clocking
     sources: tuple[str, ...]
     """The sources whose records pass it."""
-    is_guarded: bool
-    """Whether a timestamp too far in the future is put aside here."""
+    is_guarded: bool = False
+    """Whether a record with a time too far in the future fails here: steps go by this clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ class ClockRef:
 
 def clock_points(graph: Graph) -> tuple[ClockPoint, ...]:
     """Return the places where time is told, in the order of the graph."""
-    needs_guard = any(step.uses_clock for step in graph.steps)
     points: list[ClockPoint] = []
     names: dict[Step, str] = {}
     sources: dict[Step, tuple[str, ...]] = {}
@@ -55,10 +54,13 @@ def clock_points(graph: Graph) -> tuple[ClockPoint, ...]:
             names[step] = _unused(f"{below}/{step.name}", names.values())
         if _tells_time(step):
             clocking = clocking_above(step)
-            is_guarded = needs_guard and clocking.max_future_ms is not None
-            point = (len(points), names[step], step, clocking, sources[step], is_guarded)
-            points.append(ClockPoint(*point))
-    return tuple(points)
+            points.append(ClockPoint(len(points), names[step], step, clocking, sources[step]))
+    refs = clocks_of_steps(graph, tuple(points))
+    used = {number for step in graph.steps if step.uses_clock for number in refs[step].points}
+    return tuple(
+        replace(point, is_guarded=point.clocking.max_future_ms is not None and point.number in used)
+        for point in points
+    )
 
 
 def clocks_of_steps(graph: Graph, points: tuple[ClockPoint, ...]) -> dict[Step, ClockRef]:
