@@ -30,7 +30,7 @@ def test_state_outlives_the_worker_that_had_it(kind, tmp_path):
             producer.produce(source, key=f"k{i % KEYS}", value=i)
 
     def written() -> list[tuple[str, int]]:
-        if not (tmp_path / "topics" / "out").exists():
+        if not (tmp_path / "topics" / "out" / "topic.json").exists():
             return []
         return [(record.key, record.value) for record in app.get_consumer().read(out)]
 

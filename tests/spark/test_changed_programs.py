@@ -335,7 +335,9 @@ def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):
     for place in (home / "generations" / "0002").glob("[oc]*s/*[1-9]*"):
         place.unlink()  # as if it had been killed right behind the reshape, and had lost a file
     (home / "clock-0002.json").unlink()
-    with pytest.raises(DamagedStateError, match=r"clock-0002(.|\n)*Fix: millpond state repair"):
+    with pytest.raises(
+        DamagedStateError, match=r"0002/offsets/1 is dam(.|\n)*Fix: millpond state repair"
+    ):
         programs.run()
     assert programs.does("state repair APP.py").exit_code == 0
     programs.run()

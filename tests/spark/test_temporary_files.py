@@ -39,8 +39,17 @@ app.dataframe(source=[1]).apply(look, stateful=True)
 print(json.dumps(app.run()[0]))
 """
 
-# A file system of its own in place of /tmp, from which nothing may be executed.
-NOEXEC = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o noexec tmpfs /tmp && exec "$@"', "sh"]
+ROOT = Path(__file__).parents[2]
+
+# A file system of its own in place of /tmp, from which nothing may be executed. Where the project
+# itself is in /tmp, it can be seen there all the same.
+MOUNT = "mount -t tmpfs -o noexec tmpfs /tmp"
+if ROOT.is_relative_to("/tmp"):
+    beside = '"$(mktemp -d -p /var/tmp)"'
+    MOUNT = f"kept={beside}; mount --bind {ROOT} $kept && {MOUNT} && mkdir -p {ROOT} && " + (
+        f"mount --move $kept {ROOT}; rmdir $kept"
+    )
+NOEXEC = ["unshare", "-m", "sh", "-c", f'{MOUNT}; exec "$@"', "sh"]
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ def folder(tmp_path, monkeypatch):
     place = tmp_path / "program"
     place.mkdir()
     monkeypatch.syspath_prepend(str(place))
+    # What another test has loaded under that name.
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
     before = set(sys.modules)
     yield place
     for name in set(sys.modules) - before:
