@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.aggregations import Aggregation, Collect, Items, no_add
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
 from millpond.errors import ConfigError, shown
 
 __all__ = [

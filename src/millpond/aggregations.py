@@ -27,7 +27,7 @@ from types import NoneType
 from typing import Any
 from uuid import UUID
 
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
 from millpond.column import field
 from millpond.errors import ConfigError, MillpondError, shown
 

@@ -21,7 +21,7 @@ from millpond.connectors.kafka.topics import offsets_of
 from millpond.connectors.kafka.writer import KafkaWriter
 from millpond.connectors.limits import RecordsRefused
 from millpond.errors import BrokerError, ConfigError, TopicError
-from millpond.runtime.batch import HEADERS, records_schema
+from millpond.wire.packed_rows import HEADERS, records_schema
 
 pytestmark = pytest.mark.kafka
 

@@ -6,9 +6,9 @@ import pytest
 from changing import COUNT
 
 from millpond.admin.fit import fit
-from millpond.admin.opened import Opened
-from millpond.loading import load_application
-from millpond.plan.plan import make_plan
+from millpond.admin.session import Opened
+from millpond.cli.loading import load_application
+from millpond.program.plan import make_plan
 
 pytestmark = pytest.mark.spark
 

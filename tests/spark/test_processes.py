@@ -27,7 +27,7 @@ def nurseries():
             command = (place / "cmdline").read_bytes()
         except OSError:
             continue
-        found += parent == os.getpid() and b"millpond.spark.nursery" in command
+        found += parent == os.getpid() and b"millpond.spark.fork_server" in command
     return found
 
 for number in range(2):

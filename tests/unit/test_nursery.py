@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from millpond.spark import nursery, session
+from millpond.spark import fork_server, session
 
 _PROBE = """
 import json, os, sys
@@ -36,9 +36,9 @@ def python(tmp_path_factory):
     (folder / "sleeper.py").write_text(_SLEEPER)
     (folder / "failing.py").write_text("import sys\nsys.exit(-1)\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nursery, "_opened", [])
+        patch.setattr(fork_server, "_opened", [])
         patch.delenv("PYTHONHASHSEED", raising=False)
-        return nursery.open_nursery(), folder
+        return fork_server.open_nursery(), folder
 
 
 def _facts(python, folder, *arguments, word="brook"):
@@ -88,9 +88,9 @@ def test_a_process_has_the_path_that_was_set_for_it_without_sparks_own_files(pyt
 def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_is_told_so(
     python, monkeypatch
 ):
-    monkeypatch.setattr(nursery, "_opened", [])
+    monkeypatch.setattr(fork_server, "_opened", [])
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
-    script, folder = nursery.open_nursery(), python[1]
+    script, folder = fork_server.open_nursery(), python[1]
     command = [script, "-m", "failing"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert run.returncode == 1
@@ -107,12 +107,12 @@ def test_where_the_folder_one_is_in_is_gone_a_python_is_started(python, tmp_path
 
 
 def test_a_program_has_one_nursery_as_long_as_it_lives(monkeypatch):
-    monkeypatch.setattr(nursery, "_opened", [])
-    first = nursery.open_nursery()
-    assert nursery.open_nursery() == first
-    nursery._opened[0][1].kill()
-    nursery._opened[0][1].wait()
-    assert nursery.open_nursery() != first
+    monkeypatch.setattr(fork_server, "_opened", [])
+    first = fork_server.open_nursery()
+    assert fork_server.open_nursery() == first
+    fork_server._opened[0][1].kill()
+    fork_server._opened[0][1].wait()
+    assert fork_server.open_nursery() != first
 
 
 def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
@@ -180,9 +180,9 @@ def _sleeper(script, folder):
 
 def test_without_a_nursery_a_python_is_started(python, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(nursery, "_opened", [])
-        patch.setattr(nursery.subprocess, "Popen", _NoNursery)
-        script = nursery.open_nursery()
+        patch.setattr(fork_server, "_opened", [])
+        patch.setattr(fork_server.subprocess, "Popen", _NoNursery)
+        script = fork_server.open_nursery()
     facts = _facts(script, python[1], "one")
     assert facts["argv"] == ["one"]
     assert not facts["is_warm"]
@@ -198,7 +198,7 @@ def test_a_nursery_ends_with_the_program_that_started_it():
         "    kept.append(start(*a, **o))\n"
         "    return kept[0]\n"
         "subprocess.Popen = popen\n"
-        "nursery.open_nursery()\n"
+        "fork_server.open_nursery()\n"
         "print(kept[0].pid, flush=True)\n"
         "import os\n"
         "os.kill(os.getpid(), 9)\n"

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.admin.change import frame_of, run_rows
-from millpond.admin.opened import Opened
-from millpond.claims import without
-from millpond.directory import Manifest
+from millpond.admin.mutations import frame_of, run_rows
+from millpond.admin.session import Opened
 from millpond.errors import ConfigError, StateError
-from millpond.rename_guess import Place
+from millpond.program.steps import TABLE
 from millpond.state.edit import Edit, encode_edits
-from millpond.steps.kinds import TABLE
+from millpond.storage.claims import without
+from millpond.storage.directory import Manifest
+from millpond.storage.rename_guess import Place
 
 __all__ = ["Dropped", "drop", "drop_places"]
 

@@ -16,14 +16,14 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from millpond.aggregations import Aggregation
-from millpond.directory import Manifest
 from millpond.errors import ValueTypeError, shown
-from millpond.plan.layouts import Layout, following
-from millpond.plan.plan import Plan
-from millpond.runtime.sessions import kept_states, session_parts
-from millpond.runtime.totals import NOTHING, Totals
+from millpond.program.layouts import Layout, following
+from millpond.program.plan import Plan
+from millpond.program.steps import RUNNING, Aggregate, Window
 from millpond.state.codec import TUPLE, Codec
-from millpond.steps.kinds import RUNNING, Aggregate, Window
+from millpond.storage.directory import Manifest
+from millpond.worker.session_window import kept_states, session_parts
+from millpond.worker.totals import NOTHING, Totals
 
 __all__ = ["Fields", "has_named_parts"]
 

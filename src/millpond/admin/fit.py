@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 
 from millpond.admin.drop import drop_places
-from millpond.admin.opened import Opened
 from millpond.admin.reshape import reshape
-from millpond.compare import needs_reshape
-from millpond.directory import Manifest
-from millpond.plan.plan import Plan
+from millpond.admin.session import Opened
+from millpond.program.plan import Plan
+from millpond.storage.compare import needs_reshape
+from millpond.storage.directory import Manifest
 
 __all__ = ["fit"]
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.admin.opened import Opened
-from millpond.checkpoint import Batch, Checkpoint
-from millpond.clock_file import read_clock
-from millpond.directory import Journal, Manifest, StateDirectory, read_journal
-from millpond.documents import sealed
+from millpond.admin.session import Opened
 from millpond.errors import DamagedStateError, StateError
+from millpond.storage.checkpoint import Batch, Checkpoint
+from millpond.storage.clock_file import read_clock
+from millpond.storage.directory import Journal, Manifest, StateDirectory, read_journal
+from millpond.storage.documents import sealed
 
 __all__ = [
     "NewGeneration",

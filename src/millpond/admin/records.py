@@ -13,18 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.admin.opened import Opened
+from millpond.admin.session import Opened
 from millpond.connectors.headers import decode_headers
 from millpond.connectors.sources import SparkSource
 from millpond.connectors.topic import Topic
-from millpond.directory import Manifest
-from millpond.plan.plan import make_plan
+from millpond.driver.timekeeper import Clock
+from millpond.program.plan import make_plan
 from millpond.record import Record
-from millpond.runtime.batch import EDGE, family_of
-from millpond.runtime.clock import Clock
-from millpond.runtime.payloads import read_payload
-from millpond.runtime.read import read_range, run_source
-from millpond.runtime.stage import Settings, StageRunner
+from millpond.storage.directory import Manifest
+from millpond.wire.packed_rows import EDGE, family_of
+from millpond.wire.payloads import read_payload
+from millpond.worker.read_source import read_range, run_source
+from millpond.worker.stage import Settings, StageRunner
 
 __all__ = ["Recall"]
 

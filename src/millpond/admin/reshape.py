@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millpond.admin.change import frame_of, user_name
 from millpond.admin.generations import NewGeneration, asking, new_generation
-from millpond.admin.opened import Opened
-from millpond.directory import Journal, Manifest
+from millpond.admin.mutations import frame_of, user_name
+from millpond.admin.session import Opened
 from millpond.errors import StateError
-from millpond.plan.plan import Plan
+from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits
+from millpond.storage.directory import Journal, Manifest
 
 if TYPE_CHECKING:
     from millpond.spark.rescale import Fingerprint
@@ -75,9 +75,9 @@ def _write(
     opened: Opened, new: NewGeneration, last: int, layers: int, layer_of: dict[str, int]
 ) -> Fingerprint:
     """Write all blobs as the first batch of the new checkpoint, and compare them."""
+    from millpond.spark.code_shipping import send_package
     from millpond.spark.edit import EDITS, run_edit, written
     from millpond.spark.rescale import fingerprint, fingerprints, together
-    from millpond.spark.ship import send_package
 
     send_package(opened.session)
     before: dict[str, Fingerprint] = {}

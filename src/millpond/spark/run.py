@@ -20,8 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from millpond.checkpoint import Batch
-from millpond.clock_file import ClockFile
 from millpond.config import DEFAULT_BATCH, PARTITIONS, Config, groups_for
 from millpond.connectors.protocols import Broker
 from millpond.connectors.sources import (
@@ -33,34 +31,36 @@ from millpond.connectors.sources import (
     Spool,
 )
 from millpond.connectors.topic import Topic, make_topic
-from millpond.directory import Journal, Manifest, StateDirectory
-from millpond.durable import Disk
+from millpond.driver.clock_jumps import JumpWatch
+from millpond.driver.deliver import Delivery
+from millpond.driver.gather import BatchReport, Gathered, gather, log_late
+from millpond.driver.progress import Meter
+from millpond.driver.timekeeper import Timekeeper, clockwork_of
+from millpond.driver.waiting import Waiting
 from millpond.errors import EngineError, MillpondError, SimulatedCrash, StateError, StepError
 from millpond.folders import Scratch
-from millpond.functions import pack
-from millpond.lock import Hold
-from millpond.plan.plan import Plan, make_plan
-from millpond.progress import Meter
+from millpond.program.functions import pack
+from millpond.program.graph import Graph
+from millpond.program.plan import Plan, make_plan
+from millpond.program.steps import Write
 from millpond.resource import Scope, within
-from millpond.runtime.batch import Row
-from millpond.runtime.clock import Timekeeper, clockwork_of
-from millpond.runtime.deliver import Delivery
-from millpond.runtime.gather import BatchReport, Gathered, gather, log_late
-from millpond.runtime.history import HistoryReader
-from millpond.runtime.jumps import JumpWatch
-from millpond.runtime.stage import Settings
-from millpond.runtime.waiting import Waiting
+from millpond.spark.code_shipping import send_package, ship
 from millpond.spark.compile import compile_plan
 from millpond.spark.logs import without_missing_keys
-from millpond.spark.lookout import Lookout
-from millpond.spark.opened import close_all
 from millpond.spark.query import Query, engine_error, without_py4j_log
+from millpond.spark.resource_closing import close_all
 from millpond.spark.session import methods_kept, partitions_of
-from millpond.spark.ship import send_package, ship
 from millpond.spark.source import ReaderSettings
+from millpond.spark.watchdog import Lookout
 from millpond.state.codec import Codec
-from millpond.steps.graph import Graph
-from millpond.steps.kinds import Write
+from millpond.storage.checkpoint import Batch
+from millpond.storage.clock_file import ClockFile
+from millpond.storage.directory import Journal, Manifest, StateDirectory
+from millpond.storage.durable import Disk
+from millpond.storage.lock import Hold
+from millpond.wire.packed_rows import Row
+from millpond.worker.history import HistoryReader
+from millpond.worker.stage import Settings
 
 __all__ = ["Backfill", "Limits", "Program", "SparkRun"]
 

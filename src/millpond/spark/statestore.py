@@ -19,21 +19,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millpond.checkpoint import Checkpoint
+from millpond.arguments.duration import LATEST_MS
 from millpond.connectors.serde import key_to_text
-from millpond.duration import LATEST_MS
 from millpond.errors import (
     DamagedStateError,
     EngineError,
     StateError,
     UnsupportedCheckpointError,
 )
-from millpond.spark.said import is_damage, is_unsupported, said, what_is_damaged
+from millpond.spark.translated_errors import is_damage, is_unsupported, said, what_is_damaged
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
+from millpond.storage.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from millpond.admin.fields import Fields

@@ -19,7 +19,6 @@ from typing import Any
 from msgspec.msgpack import Ext
 
 from millpond.errors import DamagedStateError
-from millpond.state.agenda import NEVER, Agenda
 from millpond.state.blobs import (
     LARGE_KEY,
     LARGE_VALUE,
@@ -37,6 +36,7 @@ from millpond.state.blobs import (
 from millpond.state.codec import Codec
 from millpond.state.names import Names
 from millpond.state.store import Store
+from millpond.state.timer_index import NEVER, Agenda
 
 __all__ = ["Entry", "Pages", "keys_of_page", "table_id"]
 

@@ -14,13 +14,13 @@ from zlib import crc32
 import msgspec
 from msgspec.msgpack import Ext
 
-from millpond.duration import Duration, milliseconds, moment
+from millpond.arguments.duration import Duration, milliseconds, moment
 from millpond.errors import ConfigError, ValueTypeError, shown
-from millpond.state.agenda import NEVER
 from millpond.state.blobs import CONTAINER, EXPIRING, LARGE_VALUE, value_size
 from millpond.state.codec import Codec
 from millpond.state.layout import LARGE_BYTES, MOST_BYTES, Entry, Page, Pages
 from millpond.state.names import Names, Taken
+from millpond.state.timer_index import NEVER
 
 __all__ = [
     "DEFAULT_STORE",

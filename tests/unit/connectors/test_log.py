@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from millpond import Application
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
-from millpond.documents import sealed
 from millpond.errors import DamagedTopicError, TopicError
+from millpond.storage.documents import sealed
 
 
 def table(*values, start=0):

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import StateError
-from millpond.state import agenda as agenda_module
-from millpond.state.agenda import NEVER, Agenda
+from millpond.state import timer_index
 from millpond.state.store import MemoryStore
+from millpond.state.timer_index import NEVER, Agenda
 
 quick = settings(max_examples=150, deadline=None)
 
@@ -79,7 +79,7 @@ def by_time_and_key(hints):
 @given(actions=actions, chunk_bytes=st.sampled_from([1, 40, 16 * 1024]))
 def test_it_gives_exactly_the_hints_that_are_due_however_often_it_is_written(actions, chunk_bytes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agenda_module, "_CHUNK_BYTES", chunk_bytes)
+        patch.setattr(timer_index, "_CHUNK_BYTES", chunk_bytes)
         group, clock = Group(), 0
         for verb, argument in actions:
             if verb == "add":

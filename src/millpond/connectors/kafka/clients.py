@@ -9,6 +9,14 @@ from typing import Any, Unpack
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from millpond.arguments.quix import (
+    PRODUCE,
+    PRODUCE_OWN,
+    SUBSCRIBE,
+    SUBSCRIBE_OWN,
+    ProduceKeywords,
+    SubscribeKeywords,
+)
 from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.clients import (
     OnDelivery,
@@ -26,14 +34,6 @@ from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.kafka.topics import describe, ensure, offsets_of
 from millpond.connectors.topic import Topic, make_topic
 from millpond.errors import TopicError
-from millpond.quix import (
-    PRODUCE,
-    PRODUCE_OWN,
-    SUBSCRIBE,
-    SUBSCRIBE_OWN,
-    ProduceKeywords,
-    SubscribeKeywords,
-)
 from millpond.record import NOWHERE, Record
 
 __all__ = ["KafkaConsumer", "KafkaProducer"]
