@@ -58,7 +58,7 @@ from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Files
 
 if TYPE_CHECKING:
-    from millpond.admin.items import StateItem
+    from millpond.operations.items import StateItem
     from millpond.program.plan import Plan
     from millpond.spark.run import Backfill, Limits
     from millpond.storage.compare import Verdict
@@ -514,8 +514,8 @@ class Application:
                 "%s record(s) of the backfill failed and were written to topic %r",
                 *(f"{backfill.dead:,}", f"{self.config.consumer_group}.dead-letters"),
             )
-        from millpond.admin.mutations import end_backfill
-        from millpond.admin.session import Opened
+        from millpond.operations.mutations import end_backfill
+        from millpond.operations.session import Opened
 
         end_backfill(Opened(self, None, {}))
         return backfill.read
@@ -555,8 +555,8 @@ class Application:
         """Change the state so that the program can go on with it, where that was accepted."""
         if self.config.persistence == "none":
             return
-        from millpond.admin.fit import fit
-        from millpond.admin.session import Opened
+        from millpond.operations.fit import fit
+        from millpond.operations.session import Opened
 
         opened = Opened(self, None, {})
         opened.hold = opened.directory.hold = hold
@@ -567,12 +567,12 @@ class Application:
         return self.config.on_state_change == "accept"
 
     def _repair(self, error: DamagedStateError) -> None:
-        from millpond import admin
+        from millpond.operations.recovery import repair
+        from millpond.operations.session import Opened
 
         logger.warning("%s", str(error).partition("\nFix:")[0])
         self._session()  # as the run wants it that comes next and shares it
-        with admin.open(self) as state:
-            logger.warning("%s", state.repair(lose_edits=False))
+        logger.warning("%s", repair(Opened(self, None, {}), lose_edits=False))
 
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
@@ -655,10 +655,11 @@ class Application:
 
         `millpond.admin` has more: one key, past batches, history, changes.
         """
-        from millpond import admin
+        from millpond.operations.queries import scan
+        from millpond.operations.session import Opened
 
-        state = admin.open(self)
-        return iter(()) if state.is_empty() else state.scan()
+        opened = Opened(self, None, {})
+        return iter(()) if opened.is_empty() else scan(opened)
 
     def check(self, accept: bool = False) -> list[Verdict]:
         """Compare the program with the state that it will meet; `run` refuses what this refuses.

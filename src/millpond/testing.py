@@ -20,7 +20,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millpond.arguments.callsite import here
-from millpond.connectors.headers import decode_headers
 from millpond.connectors.items import as_record
 from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT
@@ -50,6 +49,7 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.storage.directory import Manifest
 from millpond.storage.succession import succeed
+from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
 from millpond.worker.changed_fields import plain_key
 from millpond.worker.key_group import run_group

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from millpond import Application
 from millpond.driver.gather import gather, to_records
-from millpond.driver.timekeeper import Clock
 from millpond.errors import StepError
 from millpond.program.plan import make_plan
 from millpond.state.codec import Codec
@@ -14,6 +13,7 @@ from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.testing import CRASH, END, ListSource, LocalEngine, frame, run_local
+from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import EDGE, family_of
 from millpond.worker import stage as stage_module
 from millpond.worker.key_group import run_group

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from changing import COUNT
 
-from millpond.admin.fit import fit
-from millpond.admin.session import Opened
 from millpond.cli.loading import load_application
+from millpond.operations.fit import fit
+from millpond.operations.session import Opened
 from millpond.program.plan import make_plan
 
 pytestmark = pytest.mark.spark

@@ -20,11 +20,11 @@ from millpond import FileSource, ListSource, admin
 from millpond.connectors.file_list import COPY, LIST, FileList
 from millpond.connectors.log import Log
 from millpond.connectors.sources import Spool
+from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 from millpond.program.plan import make_plan
 from millpond.storage.clock_file import read_clock
 from millpond.storage.directory import Journal, StateDirectory, read_journal
-from millpond.storage.documents import sealed
 from millpond.testing import frame
 
 LAST = 4

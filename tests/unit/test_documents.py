@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.storage.documents import parsed, sealed, unsealed
+from millpond.documents import parsed, sealed, unsealed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_infinity=False) | st.text(),

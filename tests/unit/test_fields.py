@@ -3,7 +3,7 @@
 import pytest
 
 from millpond import Collect, Count, Mean, Reduce, Sum
-from millpond.admin.fields import Fields
+from millpond.operations.fields import Fields
 from millpond.state.codec import Codec
 from millpond.state.plain import to_plain
 from millpond.state.rows import group_rows

@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from millpond.admin import export, mutations, queries, recovery
-from millpond.admin.drop import Dropped, drop
-from millpond.admin.items import (
+from millpond.app import Application
+from millpond.operations import export, mutations, queries, recovery
+from millpond.operations.drop import Dropped, drop
+from millpond.operations.items import (
     ChangedValue,
     Difference,
     GroupInfo,
@@ -26,10 +27,9 @@ from millpond.admin.items import (
     KeyTimer,
     StateItem,
 )
-from millpond.admin.mutations import Rescaled, Rewound
-from millpond.admin.recovery import Problem, Repaired, Verified
-from millpond.admin.session import At, Opened
-from millpond.app import Application
+from millpond.operations.mutations import Rescaled, Rewound
+from millpond.operations.recovery import Problem, Repaired, Verified
+from millpond.operations.session import At, Opened
 
 __all__ = [
     "Admin",
@@ -127,10 +127,7 @@ class Admin:
 
     def is_empty(self) -> bool:
         """Tell whether the group has no state yet."""
-        manifest = self._opened.directory.load()
-        if manifest is None or not manifest.layers:
-            return True
-        return self._opened.directory.checkpoint(manifest).last() is None
+        return self._opened.is_empty()
 
     def get(self, key: Any, store: str | None = None, at: At = None) -> dict[Any, Any]:
         """Return the names and values of one key; empty where it has none."""

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from millpond import admin
-from millpond.admin.items import ChangedValue, StateItem
-from millpond.admin.session import groups_in
 from millpond.cli.loading import is_program, load_application
 from millpond.errors import ConfigError, DamagedStateError, shown
+from millpond.operations.items import ChangedValue, StateItem
+from millpond.operations.session import groups_in
 from millpond.record import Record
 
 __all__ = ["state"]

@@ -23,13 +23,13 @@ from millpond.arguments.quix import (
     warn_ignored,
 )
 from millpond.connectors.asked import ConsumerHints, ProducerHints
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
 from millpond.errors import ConfigError, SerializationError, TopicError, shown
 from millpond.record import Record
+from millpond.wire.headers import decode_headers, encode_headers
 
 __all__ = [
     "Consumer",

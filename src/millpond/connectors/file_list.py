@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from millpond.connectors.log import durable_write
+from millpond.documents import parsed, sealed, unsealed
 from millpond.errors import DamagedStateError, TopicError
 from millpond.folders import make_folder
-from millpond.storage.documents import parsed, sealed, unsealed
 
 __all__ = ["COPY", "LIST", "FileList", "kind_of", "open_regular", "parse_list"]
 

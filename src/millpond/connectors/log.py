@@ -44,9 +44,9 @@ from millpond.connectors.segments import (
     writers_of,
     writing,
 )
+from millpond.documents import sealed, unsealed
 from millpond.errors import DamagedTopicError, TopicError, shown
 from millpond.folders import make_folder
-from millpond.storage.documents import sealed, unsealed
 
 __all__ = ["SEGMENT", "Log", "Partition", "durable_write", "locked"]
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from millpond.connectors.headers import decode_headers
 from millpond.driver.held_back import HeldBack
 from millpond.errors import (
     EngineError,
@@ -28,6 +27,7 @@ from millpond.errors import (
 from millpond.program.plan import Plan
 from millpond.record import Record
 from millpond.wire import any_value
+from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import (
     FAILURE,
     OUTPUT,

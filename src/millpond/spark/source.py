@@ -25,11 +25,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millpond.connectors.protocols import Offsets
+from millpond.documents import unsealed
 from millpond.driver.clock_jumps import JumpWatch
 from millpond.driver.timekeeper import Clockwork, Timekeeper
 from millpond.errors import TopicError
 from millpond.spark.code_shipping import Shipment
-from millpond.storage.documents import unsealed
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
 

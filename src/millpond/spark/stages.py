@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from millpond.driver.timekeeper import Clock
 from millpond.errors import BrokerError, TopicError
 from millpond.program.plan import Plan, Stage
 from millpond.spark.activity import place_here
 from millpond.spark.code_shipping import Shipment
 from millpond.spark.source import WAKE
 from millpond.spark.state_client import BLOB, BLOB_ID, SparkStore
+from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import Row, wake_row
 from millpond.wire.place import Place
 from millpond.worker.key_group import run_group

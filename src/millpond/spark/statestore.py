@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -35,10 +35,20 @@ from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
 from millpond.storage.checkpoint import Checkpoint
 
-if TYPE_CHECKING:
-    from millpond.admin.fields import Fields
-
 __all__ = ["StateReader", "blobs_at", "counted", "differing", "largest", "telling"]
+
+
+class Fields(Protocol):
+    """Shows what a store keeps as aggregations and windows."""
+
+    def has(self, scope: str, store: str) -> bool:
+        """Tell whether what a store keeps is shown in another way."""
+
+    def shown(
+        self, scope: str, store: str, name: bytes, value: bytes | None
+    ) -> Iterable[tuple[Any, Any]]:
+        """Return names and values as people see them."""
+
 
 _ROWS = "scope string, key binary, store string, name binary, value binary, expires long"
 _TEXTS = "scope string, store string, key string, name string, value string, expires timestamp"

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.documents import parsed
 from millpond.errors import DamagedStateError, UnsupportedCheckpointError
-from millpond.storage.documents import parsed
 from millpond.storage.files import Location
 
 __all__ = ["Batch", "Checkpoint", "Problem"]

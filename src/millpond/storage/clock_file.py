@@ -10,8 +10,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from millpond.documents import sealed, unsealed
 from millpond.folders import Scratch
-from millpond.storage.documents import sealed, unsealed
 from millpond.storage.files import Location, local
 
 __all__ = ["ClockFile", "read_clock"]

@@ -27,6 +27,7 @@ from uuid import uuid4
 
 from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.connectors.log import Partition
+from millpond.documents import sealed, unsealed
 from millpond.errors import ConfigError, DamagedStateError, StateError
 from millpond.program.layouts import Layout, translated
 from millpond.program.plan import Plan
@@ -34,7 +35,6 @@ from millpond.storage.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.storage.claims import claims_of
 from millpond.storage.clock_file import read_clock
 from millpond.storage.compare import Verdict, check, compare, fingerprint
-from millpond.storage.documents import sealed, unsealed
 from millpond.storage.durable import sync_all
 from millpond.storage.files import Files, Location, is_remote, local
 from millpond.storage.lock import Hold, holder_of, locked, taken_over

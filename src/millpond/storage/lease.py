@@ -23,8 +23,8 @@ from math import inf
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from millpond.documents import parsed
 from millpond.errors import StateError
-from millpond.storage.documents import parsed
 from millpond.storage.files import Location
 
 __all__ = ["Lease", "Owner", "holder", "new_owner", "take"]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.errors import Failure
 from millpond.record import Headers
+from millpond.wire.headers import decode_headers, encode_headers
 from millpond.wire.packed_rows import HEADERS, PATH, records_schema
 
 __all__ = ["CUT", "TIME", "cut_to_fit", "letters_of", "timed_to_fit", "with_facts"]

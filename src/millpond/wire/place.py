@@ -7,14 +7,13 @@ because its process was lost is exact: it notes every record and every step befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.wire.packed_rows import records_schema
-from millpond.worker.emit import Push
 
 __all__ = ["IDLE", "READS", "RUNS", "SIZE", "SPARE", "Place", "Spot"]
 
@@ -163,7 +162,7 @@ class Place:
             self._key[: len(cut)] = cut
             numbers[_KEY_BYTES] = len(cut)
 
-    def stepping(self, number: int, push: Push) -> Push:
+    def stepping(self, number: int, push: Callable[..., None]) -> Callable[..., None]:
         """Return the function of a step, which is noted while it runs."""
         numbers = self._numbers
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from millpond.connectors.headers import encode_headers
 from millpond.connectors.serde import BytesDeserializer, BytesSerializer
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, shown
@@ -31,6 +30,7 @@ from millpond.program.steps import (
 )
 from millpond.state.codec import Codec
 from millpond.wire import any_value
+from millpond.wire.headers import encode_headers
 from millpond.worker.emit import Changes
 
 __all__ = ["as_json", "edge_changes", "needs_metadata", "output_changes", "plain_key"]

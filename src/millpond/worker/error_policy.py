@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from millpond.arguments.callsite import PACKAGE
 from millpond.connectors.file_rows import RowError
-from millpond.connectors.headers import decode_headers
 from millpond.errors import (
     EngineError,
     Failure,
@@ -33,6 +32,7 @@ from millpond.program.steps import Read
 from millpond.record import NOWHERE, MessageContext, Origin
 from millpond.state.view import KeyScope
 from millpond.wire.dead_letters import with_facts
+from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import HEADERS, PATH, records_schema
 from millpond.worker.changed_fields import as_json, plain_key
 from millpond.worker.compose import Finisher

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.driver.timekeeper import Clock
 from millpond.program.plan import Plan
 from millpond.state.codec import Codec
 from millpond.state.store import Store
+from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import (
     Row,
     concat,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.driver.timekeeper import Clock
 from millpond.errors import Failure, MillpondError
 from millpond.record import NOWHERE
+from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import FAILURE, HEADERS, Row, kind_of, records_schema
 from millpond.worker.stage import StageRunner
 

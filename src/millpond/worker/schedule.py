@@ -14,7 +14,6 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
-from millpond.driver.timekeeper import Clock
 from millpond.errors import MillpondError, shown
 from millpond.program.plan import Plan, Stage
 from millpond.program.steps import Map, Step
@@ -22,6 +21,7 @@ from millpond.record import Origin
 from millpond.state.layout import Pages
 from millpond.state.timer_index import NEVER, Agenda
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
+from millpond.wire.clock import Clock
 from millpond.worker.current_step import ENDINGS, failure_of
 from millpond.worker.emit import Push, StepFailure
 

@@ -20,9 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from millpond.connectors.headers import decode_headers
 from millpond.connectors.serde import fast
-from millpond.driver.timekeeper import Clock
 from millpond.errors import Failure
 from millpond.program.layouts import Layout
 from millpond.program.plan import Edge, Plan, Stage
@@ -32,6 +30,8 @@ from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import Store
 from millpond.state.view import KeyScope
+from millpond.wire.clock import Clock
+from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import (
     BEFORE,
     BEHIND,

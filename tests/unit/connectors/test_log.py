@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from millpond import Application
 from millpond.cli.main import command
 from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
+from millpond.documents import sealed
 from millpond.errors import DamagedTopicError, TopicError
-from millpond.storage.documents import sealed
 
 
 def table(*values, start=0):

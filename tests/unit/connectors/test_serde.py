@@ -8,7 +8,6 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.serde import (
     JSONDeserializer,
     JSONSerializer,
@@ -20,6 +19,7 @@ from millpond.connectors.serde import (
 from millpond.connectors.topic import TopicConfig, check_name, make_topic
 from millpond.errors import ConfigError, SerializationError
 from millpond.wire import any_value
+from millpond.wire.headers import decode_headers, encode_headers
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from millpond.connectors.clients import (
     check_timestamp,
     ignore_once,
 )
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
@@ -35,6 +34,7 @@ from millpond.connectors.kafka.topics import describe, ensure, offsets_of
 from millpond.connectors.topic import Topic, make_topic
 from millpond.errors import TopicError
 from millpond.record import NOWHERE, Record
+from millpond.wire.headers import decode_headers, encode_headers
 
 __all__ = ["KafkaConsumer", "KafkaProducer"]
 

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from millpond.admin.generations import asking, clock_of, journal_of
-from millpond.admin.session import Opened
 from millpond.connectors.file_list import COPY, LIST, parse_list
+from millpond.documents import sealed, unsealed
 from millpond.errors import (
     DamagedStateError,
     EngineError,
     StateError,
     UnsupportedCheckpointError,
 )
+from millpond.operations.generations import asking, clock_of, journal_of
+from millpond.operations.session import Opened
 from millpond.storage.checkpoint import Checkpoint, Problem
 from millpond.storage.clock_file import read_clock
 from millpond.storage.directory import Journal, Manifest, StateDirectory, read_manifest
-from millpond.storage.documents import sealed, unsealed
 from millpond.storage.files import Location
 
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millpond.admin.generations import NewGeneration, asking, new_generation
-from millpond.admin.mutations import frame_of, user_name
-from millpond.admin.session import Opened
 from millpond.errors import StateError
+from millpond.operations.generations import NewGeneration, asking, new_generation
+from millpond.operations.mutations import frame_of, user_name
+from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits
 from millpond.storage.directory import Journal, Manifest

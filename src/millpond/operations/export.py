@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from millpond.admin.fields import Fields
-from millpond.admin.mutations import edit, find_place, place, version_in
-from millpond.admin.queries import is_asked, scan, table_of
-from millpond.admin.session import At, Opened
 from millpond.connectors.serde import key_from_text
 from millpond.errors import ConfigError, StateError, ValueTypeError, shown
+from millpond.operations.fields import Fields
+from millpond.operations.mutations import edit, find_place, place, version_in
+from millpond.operations.queries import is_asked, scan, table_of
+from millpond.operations.session import At, Opened
 from millpond.state.codec import Codec
 from millpond.state.edit import Edit
 from millpond.state.plain import from_plain, from_text, to_plain

@@ -13,22 +13,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from millpond.admin.fields import has_named_parts
-from millpond.admin.generations import (
+from millpond.connectors.topic import check_name
+from millpond.documents import sealed
+from millpond.errors import ConfigError, DamagedStateError, StateError, shown
+from millpond.operations.fields import has_named_parts
+from millpond.operations.generations import (
     NewGeneration,
     clock_behind,
     journal_of,
     new_generation,
     recorded,
 )
-from millpond.admin.session import At, Opened
-from millpond.connectors.topic import check_name
-from millpond.errors import ConfigError, DamagedStateError, StateError, shown
+from millpond.operations.session import At, Opened
 from millpond.state.blobs import hash_key
 from millpond.state.edit import Edit, encode_edits
 from millpond.storage.checkpoint import Checkpoint, damaged
 from millpond.storage.directory import Journal, Manifest, StateDirectory, stream_of
-from millpond.storage.documents import sealed
 from millpond.storage.files import Location
 from millpond.storage.rename_guess import Place, why_not_movable
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from millpond.admin.fields import Fields
-from millpond.admin.items import (
+from millpond.errors import ConfigError, StateError
+from millpond.operations.fields import Fields
+from millpond.operations.items import (
     ChangedValue,
     Difference,
     GroupInfo,
@@ -18,9 +19,8 @@ from millpond.admin.items import (
     KeyTimer,
     StateItem,
 )
-from millpond.admin.records import Recall
-from millpond.admin.session import At, Opened
-from millpond.errors import ConfigError, StateError
+from millpond.operations.records import Recall
+from millpond.operations.session import At, Opened
 from millpond.program.steps import TABLE
 from millpond.state.blobs import hash_key
 from millpond.state.rows import key_items
@@ -133,8 +133,8 @@ def get(opened: Opened, key: Any, store: str | None, at: At) -> dict[Any, Any]:
 
 def scan(
     opened: Opened,
-    store: str | None,
-    at: At,
+    store: str | None = None,
+    at: At = None,
     prefix: str | None = None,
     where: Callable[[StateItem], bool] | None = None,
 ) -> Iterator[StateItem]:

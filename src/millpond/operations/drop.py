@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.admin.mutations import frame_of, run_rows
-from millpond.admin.session import Opened
 from millpond.errors import ConfigError, StateError
+from millpond.operations.mutations import frame_of, run_rows
+from millpond.operations.session import Opened
 from millpond.program.steps import TABLE
 from millpond.state.edit import Edit, encode_edits
 from millpond.storage.claims import without

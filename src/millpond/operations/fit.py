@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from millpond.admin.drop import drop_places
-from millpond.admin.reshape import reshape
-from millpond.admin.session import Opened
+from millpond.operations.drop import drop_places
+from millpond.operations.reshape import reshape
+from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.storage.compare import needs_reshape
 from millpond.storage.directory import Manifest

@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.admin.session import Opened
+from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
+from millpond.operations.session import Opened
 from millpond.storage.checkpoint import Batch, Checkpoint
 from millpond.storage.clock_file import read_clock
 from millpond.storage.directory import Journal, Manifest, StateDirectory, read_journal
-from millpond.storage.documents import sealed
 
 __all__ = [
     "NewGeneration",

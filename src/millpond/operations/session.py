@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from millpond.admin.fields import Fields
-from millpond.app import Application
+from millpond.config import Config
+from millpond.connectors.protocols import Broker
 from millpond.connectors.serde import deserializer, serializer
 from millpond.errors import ConfigError, MillpondError, StateError, shown
+from millpond.operations.fields import Fields
+from millpond.program.graph import Graph
 from millpond.program.plan import Plan, make_plan
 from millpond.state.codec import Codec
 from millpond.state.plain import from_plain, to_plain
@@ -35,19 +37,28 @@ At = int | str | datetime | None
 """A batch, a time (the last batch planned up to then), or None: the last one committed."""
 
 
+class Program(Protocol):
+    """What is asked of an application whose state is opened."""
+
+    config: Config
+    graph: Graph
+    codec: Codec
+    broker: Broker
+
+
 class Opened:
     """One group; everything is read when it is asked for, so it may run meanwhile."""
 
     def __init__(
         self,
-        target: Application | str | Path,
+        target: Program | str | Path,
         group: str | None,
         options: dict[str, Any],
         *,
         plain: bool = False,
     ) -> None:
-        self._is_plain = plain or not isinstance(target, Application)
-        self.app = target if isinstance(target, Application) else None
+        self.app = None if isinstance(target, str | Path) else target
+        self._is_plain = plain or self.app is None
         self._options = options
         self.on_spark: Callable[[], None] = lambda: None
         """Called when Spark is about to be started, which takes seconds."""
@@ -76,6 +87,13 @@ class Opened:
         if found:
             fix = f"choose one: --group {found[0]}, or group={found[0]!r} in Python."
         raise ConfigError(f"{msg}\nFix: {fix}")
+
+    def is_empty(self) -> bool:
+        """Tell whether the group has no state yet."""
+        manifest = self.directory.load()
+        if manifest is None or not manifest.layers:
+            return True
+        return self.directory.checkpoint(manifest).last() is None
 
     @contextmanager
     def held(self, what: str) -> Iterator[Hold]:

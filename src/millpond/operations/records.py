@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.admin.session import Opened
-from millpond.connectors.headers import decode_headers
 from millpond.connectors.sources import SparkSource
 from millpond.connectors.topic import Topic
-from millpond.driver.timekeeper import Clock
+from millpond.operations.session import Opened
 from millpond.program.plan import make_plan
 from millpond.record import Record
 from millpond.storage.directory import Manifest
+from millpond.wire.clock import Clock
+from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import EDGE, family_of
 from millpond.wire.payloads import read_payload
 from millpond.worker.read_source import read_range, run_source
