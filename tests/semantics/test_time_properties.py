@@ -58,7 +58,7 @@ groups = st.sampled_from([1, 3, 8])
 crashes = st.lists(st.integers(0, 30), max_size=3)
 modes = st.sampled_from(["stop", "dead-letter"])  # with "stop", records may be combined
 sizes = st.sampled_from([5, 8, 3, 13, 2, 20, 1])
-scales = st.sampled_from([1, 700, 10**7])  # hints lie in one bucket of the agenda, or in many
+scales = st.sampled_from([1, 700, 10**7])  # hints lie in one bucket of the timer_index, or in many
 
 
 class Rec(NamedTuple):

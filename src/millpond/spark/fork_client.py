@@ -1,8 +1,9 @@
-"""What Spark starts where it wants a Python: asks the nursery for one that is ready.
+"""What Spark starts where it wants a Python: asks the fork server for one that is ready.
 
-Run as `python -I -S launch.py NURSERY PYTHON -m module ...`, in a few milliseconds, so it imports
-almost nothing. Hands over its standard streams, its arguments and its environment, stands for the
-process that it got until that one ends, and starts an ordinary Python where there is no nursery.
+Run as `python -I -S fork_client.py SERVER PYTHON -m module ...`, in a few milliseconds, so it
+imports almost nothing. Hands over its standard streams, its arguments and its environment, stands
+for the process that it got until that one ends, and starts an ordinary Python where there is no
+server.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import sys
 
 
 def main() -> None:
-    nursery, python, *arguments = sys.argv[1:]
+    server, python, *arguments = sys.argv[1:]
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if not _is_of_spark(path))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it is known who is to get it
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        child = _born(connection, nursery, arguments) if arguments[0] == "-m" else 0
+        child = _born(connection, server, arguments) if arguments[0] == "-m" else 0
         if not child:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
             os.execv(python, [python, *arguments])
@@ -54,18 +55,18 @@ def _is_of_spark(path: str) -> bool:
     return is_zip or (name.startswith("spark-core_") and name.endswith(".jar"))
 
 
-def _born(connection: socket.socket, nursery: str, arguments: list[str]) -> int:
-    """Return the process that the nursery gives, or 0 where there is none."""
+def _born(connection: socket.socket, server: str, arguments: list[str]) -> int:
+    """Return the process that the fork server gives, or 0 where there is none."""
     try:
         here = os.getcwd()  # noqa: PTH109 - pathlib takes longer than all the rest
         order = {"argv": arguments, "env": dict(os.environ), "cwd": here}
         message = json.dumps(order).encode()
-        connection.connect(nursery)
+        connection.connect(server)
         socket.send_fds(connection, [len(message).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(message)
         answer = connection.recv(4, socket.MSG_WAITALL)
         return int.from_bytes(answer, "big") if len(answer) == 4 else 0
-    except OSError:  # there is no nursery, or the folder we are in is gone
+    except OSError:  # there is no fork server, or the folder we are in is gone
         return 0
 
 

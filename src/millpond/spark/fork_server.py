@@ -2,9 +2,10 @@
 
 Spark starts half a dozen Python processes before the first record (one to look for sources, one to
 make ours, one that runs it, one that asks it how to read, one for every stateful operator, the one
-that forks workers), each with half a second and more of imports. The nursery is started beside the
-JVM, imports once, and gives each of them in milliseconds: `launch`, which Spark takes for Python,
-hands over streams, arguments and environment. It ends when the program that started it does.
+that forks workers), each with half a second and more of imports. The fork server is started beside
+the JVM, imports once, and forks each of them in milliseconds: `fork_client`, which Spark takes for
+Python, hands over streams, arguments and environment. The server ends when the program that started
+it does.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from typing import Any
 
 from millpond.folders import Scratch
 
-__all__ = ["open_nursery"]
+__all__ = ["open_fork_server"]
 
-_SOCKET = "nursery"
+_SOCKET = "fork-server"
 
 
 _opened: list[tuple[str, subprocess.Popen[bytes]]] = []
-"""The nursery of this program: what Spark is to take for Python, and the process."""
+"""The fork server of this program: what Spark is to take for Python, and the process."""
 
 
-def open_nursery() -> str:
-    """Return the program that Spark is to take for Python; start a nursery where none runs."""
-    for script, nursery in _opened:
-        if nursery.poll() is None and Path(script).exists():
+def open_fork_server() -> str:
+    """Return the program that Spark is to take for Python; start a fork server where none runs."""
+    for script, server in _opened:
+        if server.poll() is None and Path(script).exists():
             return script
     _opened[:] = [_start()]
     return _opened[0][0]
@@ -50,8 +51,8 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
     scratch = Scratch("millpond-python-")
     atexit.register(scratch.remove)
     folder = scratch.path
-    launch = Path(__file__).with_name("launch.py")
-    command = [sys.executable, "-I", "-S", str(launch), str(folder / _SOCKET), sys.executable]
+    client = Path(__file__).with_name("fork_client.py")
+    command = [sys.executable, "-I", "-S", str(client), str(folder / _SOCKET), sys.executable]
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o700)
@@ -59,8 +60,8 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
         raise OSError(errno.EACCES, "temporary files may not be executed (noexec)", str(script))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / _SOCKET))
-        listener.listen(64)  # who comes while the nursery imports waits
-        nursery = subprocess.Popen(
+        listener.listen(64)  # who comes while the fork server imports waits
+        server = subprocess.Popen(
             [sys.executable, "-m", "millpond.spark.fork_server", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE,
@@ -68,8 +69,8 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
             env={"PYTHONHASHSEED": "0", **os.environ, "PYTHONUNBUFFERED": "YES"},
             start_new_session=True,  # Ctrl-C is for the program
         )
-    atexit.register(nursery.kill)
-    return str(script), nursery
+    atexit.register(server.kill)
+    return str(script), server
 
 
 def serve(listener: socket.socket) -> None:

@@ -51,7 +51,7 @@ from millpond.spark.query import Query, engine_error, without_py4j_log
 from millpond.spark.resource_closing import close_all
 from millpond.spark.session import methods_kept, partitions_of
 from millpond.spark.source import ReaderSettings
-from millpond.spark.watchdog import Lookout
+from millpond.spark.watchdog import Watchdog
 from millpond.state.codec import Codec
 from millpond.storage.checkpoint import Batch
 from millpond.storage.clock_file import ClockFile
@@ -154,7 +154,7 @@ class SparkRun:
         """What sinks have opened, on the driver."""
         self._asked: list[tuple[int, float]] = []
         """The signals that asked for a stop, and when."""
-        self._lookout: Lookout | None = None
+        self._watchdog: Watchdog | None = None
         self._busy = time.monotonic()
         self._looked = -_LAG
         self._offsets: dict[str, dict[str, int]] = {}
@@ -189,7 +189,7 @@ class SparkRun:
             if self._opened is not None:
                 stack.callback(close_all, self._opened.path)
             self._prepare(session)
-            self._lookout = self._make_lookout()
+            self._watchdog = self._make_watchdog()
             self._meter.held_back = self._keeper.held_back
             self._delivery = self._make_delivery(stack)
             self._disk = self._make_disk(stack)
@@ -283,17 +283,17 @@ class SparkRun:
     @property
     def waiting(self) -> list[Waiting]:
         """What does not answer at present; for people."""
-        return [] if self._lookout is None else self._lookout.waiting
+        return [] if self._watchdog is None else self._watchdog.waiting
 
-    def _make_lookout(self) -> Lookout:
+    def _make_watchdog(self) -> Watchdog:
         folder = None if self._places_folder is None else self._places_folder.path
         program = self._program
         limit = program.config.step_timeout
-        return Lookout(folder, self._plan, program.codec, self._readers, limit)
+        return Watchdog(folder, self._plan, program.codec, self._readers, limit)
 
     def _kill_busy(self) -> None:
-        if self._lookout is not None:
-            self._lookout.kill_busy()
+        if self._watchdog is not None:
+            self._watchdog.kill_busy()
 
     def _has_foreign_sources(self) -> bool:
         return any(isinstance(s, SparkSource) for s in self._program.graph.sources.values())
@@ -420,7 +420,7 @@ class SparkRun:
             self._meter.show,
             stream=stream,
             metadata=self._limits.metadata,
-            waits=None if self._lookout is None else self._lookout.waits,
+            waits=None if self._watchdog is None else self._watchdog.waits,
             on_error=app.config.on_error,
         )
 
@@ -453,8 +453,8 @@ class SparkRun:
         if self._payloads is not None:
             self._payloads.clear()
         self._busy = time.monotonic()
-        if self._lookout is not None:
-            gathered.report.waited = self._lookout.waits.take_done()
+        if self._watchdog is not None:
+            gathered.report.waited = self._watchdog.waits.take_done()
         gathered.report.seconds = time.monotonic() - began
         self._program.reports.append(gathered.report)
         if self._backfill is not None:
@@ -587,7 +587,7 @@ class SparkRun:
                 reason = str(error).partition("\n")[0]
                 logger.warning("ending without the batch: Spark's processes have ended: %s", reason)
                 raise _AtOnce(self._asked[0][0]) from None
-            named = error if self._lookout is None else self._lookout.named(error)
+            named = error if self._watchdog is None else self._watchdog.named(error)
             if named is error:
                 raise
             raise named from None
@@ -627,8 +627,8 @@ class SparkRun:
                     "Spark waits for the next batch of commit_interval by the wall clock, until it "
                     "shows what it did before.\nFix: stop the program, and run it again."
                 )
-            if now >= next_look and self._lookout is not None:
-                self._meter.waiting(self._lookout.look())
+            if now >= next_look and self._watchdog is not None:
+                self._meter.waiting(self._watchdog.look())
                 next_look = now + _LAG
             if limits.timeout and query.is_active and query.is_busy:
                 self._busy = now

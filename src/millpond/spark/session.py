@@ -25,7 +25,7 @@ from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError, MillpondError
 from millpond.folders import java_folder
 from millpond.spark.class_archive import options_for_use
-from millpond.spark.fork_server import open_nursery
+from millpond.spark.fork_server import open_fork_server
 from millpond.spark.logs import log_options
 from millpond.spark.secrets import (
     DEFAULT_OPTIONS,
@@ -490,6 +490,6 @@ def _python() -> str:
     if os.name != "posix" or {"SPARK_HOME", "PYSPARK_PYTHON"} & os.environ.keys():
         return sys.executable
     try:
-        return open_nursery()
+        return open_fork_server()
     except OSError:  # no room for temporary files, or not to execute them, or too long a path
         return sys.executable

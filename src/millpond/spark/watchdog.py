@@ -19,14 +19,14 @@ from millpond.spark.worker_places import Places, Worker, lost_task
 from millpond.state.codec import Codec
 from millpond.wire.place import RUNS
 
-__all__ = ["Lookout"]
+__all__ = ["Watchdog"]
 
 _AGAIN = "and run again: the run continues with this batch, nothing of it was committed"
 _FIX_LOST = f"correct the function, or give the machine more memory, {_AGAIN}"
 _FIX_SLOW = f"correct what the function waits for, or raise step_timeout, {_AGAIN}"
 
 
-class Lookout:
+class Watchdog:
     """Looks at a run.
 
     Args:

@@ -1,9 +1,9 @@
 """When which keys of a group must be looked at.
 
-Takes hints (a moment, a key); gives the keys whose moment has come. A hint only says "look": what
-is due is written at the key, so a hint too many does no harm. Hints lie in buckets that get wider
+Takes timers (a moment, a key); gives the keys whose moment has come. A timer only says "look": what
+is due is written at the key, so a timer too many does no harm. Timers lie in buckets that get wider
 with the distance from now (as in a timing wheel): a batch writes the buckets it adds to and reads
-those that are due, however many hints there are.
+those that are due, however many timers there are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from millpond.errors import DamagedStateError
 from millpond.state.store import Store
 
-__all__ = ["NEVER", "Agenda"]
+__all__ = ["NEVER", "TimerIndex"]
 
 NEVER = -(2**63)
 """What a clock shows before it has seen anything."""
@@ -24,7 +24,7 @@ NEVER = -(2**63)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, bytes | None]]).decode
 
-# The narrowest bucket is 2 ** 10 milliseconds wide: hints of one second are read together.
+# The narrowest bucket is 2 ** 10 milliseconds wide: timers of one second are read together.
 _NARROWEST = 10
 
 # A chunk of a bucket is added to until it has this many bytes.
@@ -33,11 +33,11 @@ _CHUNK_BYTES = 16 * 1024
 # The version byte of every chunk.
 _VERSION = b"\x01"
 
-Hint = tuple[int, bytes | None]
+Timer = tuple[int, bytes | None]
 
 
 class _Bucket:
-    """The hints of one stretch of time, in chunks on the store."""
+    """The timers of one stretch of time, in chunks on the store."""
 
     __slots__ = ("chunks", "first", "size")
 
@@ -49,8 +49,8 @@ class _Bucket:
         """Bytes of the last chunk."""
 
 
-class Agenda:
-    """The hints of one key group by one clock."""
+class TimerIndex:
+    """The timers of one key group by one clock."""
 
     def __init__(self, store: Store, name: bytes, head: list[Any] | None = None) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Agenda:
             (level, index): _Bucket(first, chunks, size)
             for level, index, first, chunks, size in head or []
         }
-        self._fresh: list[Hint] = []
+        self._fresh: list[Timer] = []
         self.is_changed = False
 
     @property
@@ -79,46 +79,46 @@ class Agenda:
         self._fresh.append((due, key))
         self.is_changed = True
 
-    def take_due(self, clock: int) -> list[Hint]:
-        """Return and forget the hints up to a moment, in the order of their moments."""
-        found = [hint for hint in self._fresh if hint[0] <= clock]
+    def take_due(self, clock: int) -> list[Timer]:
+        """Return and forget the timers up to a moment, in the order of their moments."""
+        found = [timer for timer in self._fresh if timer[0] <= clock]
         if found:
-            self._fresh = [hint for hint in self._fresh if hint[0] > clock]
+            self._fresh = [timer for timer in self._fresh if timer[0] > clock]
         for place, bucket in list(self._buckets.items()):
             if bucket.first <= clock:
-                for hint in self._read(place, bucket):
-                    (found if hint[0] <= clock else self._fresh).append(hint)
+                for timer in self._read(place, bucket):
+                    (found if timer[0] <= clock else self._fresh).append(timer)
                 self._remove(place, bucket)
         self.is_changed = self.is_changed or bool(found)
-        return sorted(found, key=lambda hint: (hint[0], hint[1] is not None, hint[1] or b""))
+        return sorted(found, key=lambda timer: (timer[0], timer[1] is not None, timer[1] or b""))
 
     def flush(self, clock: int) -> None:
         """Write what was added; the clock decides how wide the buckets are."""
-        if clock == NEVER:  # nothing is known of the time: as if the first hint were due
+        if clock == NEVER:  # nothing is known of the time: as if the first timer were due
             clock = min((due for due, _ in self._fresh), default=0)
-        sorted_in: dict[tuple[int, int], list[Hint]] = defaultdict(list)
+        sorted_in: dict[tuple[int, int], list[Timer]] = defaultdict(list)
         for due, key in self._fresh:
             level = max(_NARROWEST, max(due - clock, 0).bit_length() - 3)
             sorted_in[level, due >> level].append((due, key))
-        for place, hints in sorted_in.items():
-            self._append(place, hints)
+        for place, timers in sorted_in.items():
+            self._append(place, timers)
         self._fresh = []
         self.is_changed = False
 
-    def _append(self, place: tuple[int, int], hints: list[Hint]) -> None:
-        first = min(due for due, _ in hints)
+    def _append(self, place: tuple[int, int], timers: list[Timer]) -> None:
+        first = min(due for due, _ in timers)
         bucket = self._buckets.setdefault(place, _Bucket(first))
         bucket.first = min(bucket.first, first)
         if bucket.chunks and bucket.size < _CHUNK_BYTES:
-            hints = self._chunk(place, bucket.chunks - 1) + hints
+            timers = self._chunk(place, bucket.chunks - 1) + timers
         else:
             bucket.chunks += 1
-        blob = _VERSION + _encode(hints)
+        blob = _VERSION + _encode(timers)
         bucket.size = len(blob)
         self._store.put(self._chunk_id(place, bucket.chunks - 1), blob)
 
-    def _read(self, place: tuple[int, int], bucket: _Bucket) -> list[Hint]:
-        return [hint for number in range(bucket.chunks) for hint in self._chunk(place, number)]
+    def _read(self, place: tuple[int, int], bucket: _Bucket) -> list[Timer]:
+        return [timer for number in range(bucket.chunks) for timer in self._chunk(place, number)]
 
     def _remove(self, place: tuple[int, int], bucket: _Bucket) -> None:
         for number in range(bucket.chunks):
@@ -126,10 +126,10 @@ class Agenda:
         del self._buckets[place]
         self.is_changed = True
 
-    def _chunk(self, place: tuple[int, int], number: int) -> list[Hint]:
+    def _chunk(self, place: tuple[int, int], number: int) -> list[Timer]:
         blob = self._store.get(self._chunk_id(place, number))
         if blob is None:
-            msg = f"a part of the agenda is missing from the state (bucket {place})."
+            msg = f"a part of the timer index is missing from the state (bucket {place})."
             raise DamagedStateError(msg + "\nFix: millpond state repair APP.py.")
         return _decode(memoryview(blob)[1:])
 

@@ -29,14 +29,14 @@ class StepFailure(Exception):
     """A step failed; carries the step to where the record is known."""
 
     def __init__(
-        self, step: Step, error: BaseException, rows: tuple[int, ...] = (), happening: Any = None
+        self, step: Step, error: BaseException, rows: tuple[int, ...] = (), firing: Any = None
     ) -> None:
         super().__init__(f"{step} failed: {type(error).__name__}")
         self.step = step
         self.error = error
         self.rows = rows
         """The records it failed on, where they are others than the one in hand."""
-        self.happening = happening
+        self.firing = firing
         """What failed, where it was not the record but a timer that was due before it."""
 
 

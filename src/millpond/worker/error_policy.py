@@ -114,12 +114,12 @@ class Failures:
         self._take_back(rows[0], marks)
         # Of the key in view where it failed. A timer that the record itself has set is gone by now,
         # and would be set again: it is the record that fails.
-        if failure.happening is not None and not failure.happening.drop():
-            failure.happening = None
+        if failure.firing is not None and not failure.firing.drop():
+            failure.firing = None
         self._scope.keep()
         if self._goes_aside(failure):
             self._put_aside(rows, failure)
-        return failure.happening is not None
+        return failure.firing is not None
 
     def attempt(self, call: Callable[[], None]) -> bool:
         """Do what is no record but may fail like one; tell whether it is done."""
@@ -139,8 +139,8 @@ class Failures:
         origin = origin or self._origin
         record, entry = self._record(origin.index), self._entry(origin.index)
         context = origin.context()
-        if failure.happening is not None:
-            context = MessageContext("", NOWHERE, failure.happening.at)
+        if failure.firing is not None:
+            context = MessageContext("", NOWHERE, failure.firing.at)
         elif context.partition == NOWHERE:
             context = MessageContext("", NOWHERE, record.column("timestamp")[0].as_py())
         key = record.column("key")[0].as_py()
@@ -195,7 +195,7 @@ class Failures:
         return True
 
     def _put_aside(self, rows: Sequence[int], failure: StepFailure) -> None:
-        is_record = failure.happening is None
+        is_record = failure.firing is None
         # A record that gave several items may be named for each, and for more than one step.
         rows = [row for row in dict.fromkeys(rows) if not (is_record and row in self.rows)]
         for row in rows:

@@ -1,9 +1,9 @@
 """What a stage does because of the time and not because of a record.
 
 Steps that wait for the clock (windows, timers) are watchers here. At the beginning of a batch, and
-once more at its end, the agenda of a key group names the keys to look at; each watcher says what
-is due for the key, the stage runs it like a record of its own, and the key is noted again for the
-next moment. Values that have expired are swept on the way.
+once more at its end, the timer index of a key group names the keys to look at; each watcher says
+what is due for the key, the stage runs it like a record of its own, and the key is registered again
+for the next moment. Values that have expired are swept on the way.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from millpond.program.plan import Plan, Stage
 from millpond.program.steps import Map, Step
 from millpond.record import Origin
 from millpond.state.layout import Pages
-from millpond.state.timer_index import NEVER, Agenda
+from millpond.state.timer_index import NEVER, TimerIndex
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
 from millpond.wire.clock import Clock
 from millpond.worker.current_step import ENDINGS, failure_of
 from millpond.worker.emit import Push, StepFailure
 
-__all__ = ["Happening", "Schedule", "TimerWatcher", "Visits", "Watcher", "never_ends"]
+__all__ = ["Firing", "Schedule", "TimerWatcher", "Visits", "Watcher", "never_ends"]
 
 
-class Happening(NamedTuple):
+class Firing(NamedTuple):
     """Something that is due for the key in view."""
 
     at: int
@@ -50,7 +50,7 @@ class Watcher(Protocol):
     def delay_ms(self) -> int:
         """How far the step is held back behind that clock."""
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         """Return what is due for the key in view."""
 
     def next_due(self) -> int | None:
@@ -73,7 +73,7 @@ class Visits:
         self._done: Counter[bytes | None] = Counter()
         self._scope = scope
         self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
-        self._happenings: dict[tuple[bytes | None, int, str], Happening] = {}
+        self._happenings: dict[tuple[bytes | None, int, str], Firing] = {}
         self.looked_at: list[tuple[str, bytes | None]] = []
         """The keys that must be settled afterwards, each by the clock it was looked at for."""
 
@@ -82,25 +82,25 @@ class Visits:
         for number, watcher in self._watchers:
             if timers_only and not isinstance(watcher, TimerWatcher):
                 continue
-            for happening in watcher.due():
-                place = (key, number, happening.name)
+            for firing in watcher.due():
+                place = (key, number, firing.name)
                 if place not in self._happenings:
-                    self._happenings[place] = happening
+                    self._happenings[place] = firing
                     by_key = (key is not None, key or b"")
-                    item = (watcher.delay_ms, happening.at, *by_key, number, happening.name)
+                    item = (watcher.delay_ms, firing.at, *by_key, number, firing.name)
                     heappush(self._queue, item)
 
-    def __iter__(self) -> Iterator[tuple[bytes | None, Happening]]:
+    def __iter__(self) -> Iterator[tuple[bytes | None, Firing]]:
         """Yield what to do; what is done may bring more for the same key."""
         while self._queue:
             _, _, is_key, key_bytes, number, name = heappop(self._queue)
             key = key_bytes if is_key else None
-            happening = self._happenings.pop((key, number, name))
+            firing = self._happenings.pop((key, number, name))
             self._scope.bind(key)
             self._done[key] += 1
             if self._done[key] > _TOO_MANY:
-                happening = happening._replace(run=self._watchers_by_number[number].never_ends)
-            yield key, happening
+                firing = firing._replace(run=self._watchers_by_number[number].never_ends)
+            yield key, firing
             if self._scope.has_timers():  # it may have set one that is due
                 self.look(key, timers_only=True)
 
@@ -147,24 +147,24 @@ class Schedule:
     def visits(self, pages: Pages, *, behind: bool) -> Visits:
         """Return what is due in a group."""
         visits = Visits(self.watchers, self._scope, behind=behind)
-        for name, agenda in list(pages.agendas.items()):
+        for name, timer_index in list(pages.timer_indexes.items()):
             if name not in self.shows:
-                self._adopt(name, agenda)
+                self._adopt(name, timer_index)
         for name, shows in self.shows.items():
-            if name not in pages.agendas:
+            if name not in pages.timer_indexes:
                 continue
-            for due, key in pages.agendas[name].take_due(shows):
+            for due, key in pages.timer_indexes[name].take_due(shows):
                 self._scope.bind(key)
-                if self._scope.take_hint(due, name):
+                if self._scope.take_timer(due, name):
                     visits.looked_at.append((name, key))
                     visits.look(key)
         return visits
 
-    def _adopt(self, name: str, agenda: Agenda) -> None:
+    def _adopt(self, name: str, timer_index: TimerIndex) -> None:
         """Let keys that wait for a clock which the program no longer has wait for those it has."""
-        for due, key in agenda.take_due(2**63):
+        for due, key in timer_index.take_due(2**63):
             self._scope.bind(key)
-            if self._scope.take_hint(due, name):
+            if self._scope.take_timer(due, name):
                 self.settle([(other, key) for other in self.shows])
 
     def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
@@ -176,7 +176,7 @@ class Schedule:
                 moments.append(self._sweep(name))
             following = [moment for moment in moments if moment is not None]
             if following:
-                self._scope.remind(min(following), name)
+                self._scope.register(min(following), name)
 
     def _sweep(self, name: str) -> int | None:
         """Remove what has expired for the steps that keep it; return when to look again."""
@@ -194,7 +194,7 @@ class Schedule:
 
     def next_due(self, pages: Pages) -> dict[str, int]:
         """Return the next moment of each clock at which a group has something to do."""
-        moments = {name: agenda.next_due for name, agenda in pages.agendas.items()}
+        moments = {name: timer_index.next_due for name, timer_index in pages.timer_indexes.items()}
         return {name: moment for name, moment in moments.items() if moment is not None}
 
     def take_seen(self) -> dict[int, int]:
@@ -227,14 +227,14 @@ class TimerWatcher:
         own = self._scope.timers().get(self._step.name, {})
         return ((name, at) for name, (at, kind) in own.items() if kind == self._kind)
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         return self._due_at(
             self._step_clock.watermark if self._kind == "event" else self._scope.now
         )
 
-    def _due_at(self, shows: int) -> list[Happening]:
+    def _due_at(self, shows: int) -> list[Firing]:
         return [
-            Happening(at, name, self._runner(name, at), partial(self._drop, name, at))
+            Firing(at, name, self._runner(name, at), partial(self._drop, name, at))
             for name, at in self._own()
             if at <= shows
         ]
@@ -267,7 +267,7 @@ class TimerWatcher:
                     first.run(key)
                 except (StepFailure, *ENDINGS) as error:
                     failure = failure_of(error, self._step)
-                    raise StepFailure(failure.step, failure.error, happening=first) from failure
+                    raise StepFailure(failure.step, failure.error, firing=first) from failure
                 fired += 1
             if fired:
                 origin.path = (path or b"") + fired.to_bytes(5, "big")
@@ -305,8 +305,8 @@ class TimerWatcher:
 _TOO_MANY = 100_000
 
 
-def _moment(happening: Happening) -> tuple[int, str]:
-    return happening.at, happening.name
+def _moment(firing: Firing) -> tuple[int, str]:
+    return firing.at, firing.name
 
 
 def never_ends(step: Step, key: Any) -> StepFailure:

@@ -28,7 +28,7 @@ from millpond.arguments.windows import Session
 from millpond.program.layouts import Layout
 from millpond.program.steps import Window
 from millpond.worker.emit import StepFailure
-from millpond.worker.schedule import Happening
+from millpond.worker.schedule import Firing
 from millpond.worker.time_window import Result, WindowLogic
 from millpond.worker.totals import is_commutative
 
@@ -78,7 +78,7 @@ class Sessions(WindowLogic):
             given = [self._result(s) for s in over] if self.is_final else given
         self._save(now, count + 1, sessions)
         if not self.by_key:
-            self.remind(self._end_of(grown))
+            self.register(self._end_of(grown))
         return given
 
     def _grown(self, joined: list[Open], value: Any, timestamp: int, count: int) -> Open:
@@ -146,11 +146,11 @@ class Sessions(WindowLogic):
         # The gap is part of the session: a record that comes just at its end still joins.
         return int(session[1]) + self._kind.gap_ms + self._kind.grace_ms + 1
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         watermark = self.step_clock.watermark
         sessions = [] if self.by_key else self._load()[2]
         return [
-            Happening(at, str(s[0]), partial(self._close, s), partial(self._forget, s))
+            Firing(at, str(s[0]), partial(self._close, s), partial(self._forget, s))
             for s in sessions
             if (at := self._end_of(s)) <= watermark
         ]

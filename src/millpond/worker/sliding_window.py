@@ -14,7 +14,7 @@ from typing import Any
 from millpond.arguments.windows import Sliding
 from millpond.program.steps import Window
 from millpond.worker.emit import StepFailure
-from millpond.worker.schedule import Happening
+from millpond.worker.schedule import Firing
 from millpond.worker.time_window import Result, WindowLogic
 
 __all__ = ["SlidingWindows"]
@@ -57,7 +57,7 @@ class SlidingWindows(WindowLogic):
             items = items[bisect_left(items, closed - duration, key=_time) :]
         else:
             waits = 0 if timestamp in ends else duration
-            self.remind(timestamp + waits + self._kind.grace_ms + 1)
+            self.register(timestamp + waits + self._kind.grace_ms + 1)
         self._save(now, count + 1, items, ends)
         return given
 
@@ -83,7 +83,7 @@ class SlidingWindows(WindowLogic):
 
     # --- waiting for the watermark ----------------------------------------------------------
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         if self.by_key:
             return []
         _, _, items, ends = self._load()
@@ -92,16 +92,14 @@ class SlidingWindows(WindowLogic):
         watermark, grace = self.step_clock.watermark, self._kind.grace_ms
         over = [end for end in ends if end + grace < watermark]
         closing = [
-            Happening(
-                end + grace + 1, str(end), partial(self._close, end), partial(self._forget, end)
-            )
+            Firing(end + grace + 1, str(end), partial(self._close, end), partial(self._forget, end))
             for end in over
         ]
         if not bisect_left(items, watermark - grace - self._kind.duration_ms, key=_time):
             return closing
         # Behind the last of them, the records that no window needs any more go ("~" sorts behind
         # every number).
-        cleaning = Happening(watermark, "~", lambda key: self._clean(), self._clean)
+        cleaning = Firing(watermark, "~", lambda key: self._clean(), self._clean)
         return [*closing, cleaning]
 
     def next_due(self) -> int | None:

@@ -287,11 +287,11 @@ class StageRunner:
         try:
             if pages is not None:
                 pages.expect(entered.column("key").unique().to_pylist())
-            if pages is not None and pages.agendas:
+            if pages is not None and pages.timer_indexes:
                 yield from self._by_clock(pages, BEFORE, counts)
             if entered.num_rows:
                 yield from self._by_record(entered, entries, pages, counts)
-            if pages is not None and pages.agendas:
+            if pages is not None and pages.timer_indexes:
                 yield from self._by_clock(pages, BEHIND, counts)
         except Fatal as fatal:
             yield self._give_up(fatal.failure)
@@ -376,15 +376,15 @@ class StageRunner:
         entry = next(iter(self.entries.values()))
         self._locate_moments(keys, moments, place, entry)
         failed = 0
-        for key_bytes, happening in visits:
+        for key_bytes, firing in visits:
             keys.append(key_bytes)
-            moments.append(happening.at)
+            moments.append(firing.at)
             self._origin.index, self._origin.path = len(keys) - 1, key_bytes or b""
-            self._scope.timestamp = happening.at
-            self._place.due(key_bytes, happening.at)
+            self._scope.timestamp = firing.at
+            self._place.due(key_bytes, firing.at)
             shown = None if key_bytes is None else entry.decode_key(key_bytes)
-            if not self._failures.attempt(partial(happening.run, shown)):
-                happening.drop()
+            if not self._failures.attempt(partial(firing.run, shown)):
+                firing.drop()
                 failed += 1
             self._scope.keep()
         self._origin.path = None

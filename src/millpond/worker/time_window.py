@@ -19,7 +19,7 @@ from millpond.program.steps import Window
 from millpond.record import Origin
 from millpond.state.view import KeyScope, State, StepClock
 from millpond.worker.emit import Push, StepFailure
-from millpond.worker.schedule import Happening, never_ends
+from millpond.worker.schedule import Firing, never_ends
 from millpond.worker.totals import Totals
 
 __all__ = ["TimeWindows", "WindowLogic", "starts_of"]
@@ -134,7 +134,7 @@ class WindowLogic:
 
     # --- waiting for the clock --------------------------------------------------------------
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         return []
 
     def next_due(self) -> int | None:
@@ -143,9 +143,9 @@ class WindowLogic:
     def never_ends(self, key: Any) -> None:
         raise never_ends(self.step, key)
 
-    def remind(self, moment: int) -> None:
+    def register(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""
-        self.scope.remind(moment + self.delay_ms, self.clock)
+        self.scope.register(moment + self.delay_ms, self.clock)
 
 
 def _in_order(step: Window) -> list[str]:
@@ -213,7 +213,7 @@ class TimeWindows(WindowLogic):
             return
         self.state.set(name, self.totals.keep(states))
         if found is None and not self.by_key:
-            self.remind(end + self._kind.grace_ms)
+            self.register(end + self._kind.grace_ms)
         if not self.is_final:
             given.append(self._first(start, end, states))
 
@@ -233,7 +233,7 @@ class TimeWindows(WindowLogic):
                 return
             found = self.state.get(name)
             if found is None:
-                self.remind(start + self._kind.duration_ms + self._kind.grace_ms)
+                self.register(start + self._kind.duration_ms + self._kind.grace_ms)
             else:
                 states = self.totals.merge(self.totals.lifted(found), states)
             self.state.set(name, self.totals.keep(states))
@@ -257,7 +257,7 @@ class TimeWindows(WindowLogic):
         states = self.totals.add(before, value, timestamp)
         self.state.set(name, (revision + 1, self.totals.keep(states)))
         if found is None:
-            self.remind(end + self._kind.grace_ms + self._kind.corrections_ms)
+            self.register(end + self._kind.grace_ms + self._kind.corrections_ms)
         return self._revised(start, end, revision + 1, states)
 
     def _first(self, start: int, end: int, states: list[Any]) -> Result:
@@ -299,10 +299,10 @@ class TimeWindows(WindowLogic):
             return closes + kind.corrections_ms
         return closes
 
-    def due(self) -> list[Happening]:
+    def due(self) -> list[Firing]:
         watermark = self.step_clock.watermark
         return [
-            Happening(at, str(start), self._closer(start), partial(self.state.delete, str(start)))
+            Firing(at, str(start), self._closer(start), partial(self.state.delete, str(start)))
             for start in self._open()
             if (at := self._end_of(start)) <= watermark
         ]

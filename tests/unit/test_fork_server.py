@@ -1,4 +1,4 @@
-"""The nursery gives processes that behave as those Spark would have started itself."""
+"""The fork server gives processes that behave as those Spark would have started itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def python(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fork_server, "_opened", [])
         patch.delenv("PYTHONHASHSEED", raising=False)
-        return fork_server.open_nursery(), folder
+        return fork_server.open_fork_server(), folder
 
 
 def _facts(python, folder, *arguments, word="brook"):
@@ -90,7 +90,7 @@ def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_
 ):
     monkeypatch.setattr(fork_server, "_opened", [])
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
-    script, folder = fork_server.open_nursery(), python[1]
+    script, folder = fork_server.open_fork_server(), python[1]
     command = [script, "-m", "failing"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert run.returncode == 1
@@ -106,13 +106,13 @@ def test_where_the_folder_one_is_in_is_gone_a_python_is_started(python, tmp_path
     assert (run.returncode, run.stdout.split()) == (0, ["[", "1", "]"]), run.stderr
 
 
-def test_a_program_has_one_nursery_as_long_as_it_lives(monkeypatch):
+def test_a_program_has_one_fork_server_as_long_as_it_lives(monkeypatch):
     monkeypatch.setattr(fork_server, "_opened", [])
-    first = fork_server.open_nursery()
-    assert fork_server.open_nursery() == first
+    first = fork_server.open_fork_server()
+    assert fork_server.open_fork_server() == first
     fork_server._opened[0][1].kill()
     fork_server._opened[0][1].wait()
-    assert fork_server.open_nursery() != first
+    assert fork_server.open_fork_server() != first
 
 
 def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
@@ -121,7 +121,7 @@ def test_a_process_that_ends_with_minus_one_ends_as_any_other(python):
     assert (run.returncode, run.stderr) == (255, "")
 
 
-def test_where_there_can_be_no_nursery_spark_starts_python_itself(monkeypatch, tmp_path):
+def test_where_there_can_be_no_fork_server_spark_starts_python_itself(monkeypatch, tmp_path):
     long = tmp_path / ("x" * 120)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
@@ -178,19 +178,19 @@ def _sleeper(script, folder):
     return asked, child
 
 
-def test_without_a_nursery_a_python_is_started(python, monkeypatch):
+def test_without_a_fork_server_a_python_is_started(python, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "_opened", [])
-        patch.setattr(fork_server.subprocess, "Popen", _NoNursery)
-        script = fork_server.open_nursery()
+        patch.setattr(fork_server.subprocess, "Popen", _NoForkServer)
+        script = fork_server.open_fork_server()
     facts = _facts(script, python[1], "one")
     assert facts["argv"] == ["one"]
     assert not facts["is_warm"]
 
 
-def test_a_nursery_ends_with_the_program_that_started_it():
+def test_a_fork_server_ends_with_the_program_that_started_it():
     program = (
-        "from millpond.spark import nursery\n"
+        "from millpond.spark import fork_server\n"
         "import subprocess\n"
         "kept = []\n"
         "start = subprocess.Popen\n"
@@ -198,7 +198,7 @@ def test_a_nursery_ends_with_the_program_that_started_it():
         "    kept.append(start(*a, **o))\n"
         "    return kept[0]\n"
         "subprocess.Popen = popen\n"
-        "fork_server.open_nursery()\n"
+        "fork_server.open_fork_server()\n"
         "print(kept[0].pid, flush=True)\n"
         "import os\n"
         "os.kill(os.getpid(), 9)\n"
@@ -207,8 +207,8 @@ def test_a_nursery_ends_with_the_program_that_started_it():
     _wait_until_gone(int(run.stdout))
 
 
-class _NoNursery:
-    """A nursery that died at birth."""
+class _NoForkServer:
+    """A fork server that died at birth."""
 
     def __init__(self, *_args, **_options) -> None:
         pass

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from millpond.errors import StateError
 from millpond.state import timer_index
 from millpond.state.store import MemoryStore
-from millpond.state.timer_index import NEVER, Agenda
+from millpond.state.timer_index import NEVER, TimerIndex
 
 quick = settings(max_examples=150, deadline=None)
 
@@ -32,32 +32,32 @@ actions = st.lists(
 
 
 class Group:
-    """An agenda that can be loaded again, and the list of hints it must hold."""
+    """An timer_index that can be loaded again, and the list of hints it must hold."""
 
     def __init__(self, name=b"e0", store=None):
         self.store = store or MemoryStore()
         self.name = name
-        self.agenda = Agenda(self.store, name)
+        self.timer_index = TimerIndex(self.store, name)
         self.model = []
 
     def add(self, *hints):
         for due, key in hints:
-            self.agenda.add(due, key)
+            self.timer_index.add(due, key)
         self.model += hints
 
     def take(self, clock):
         due = [hint for hint in self.model if hint[0] <= clock]
         self.model = [hint for hint in self.model if hint[0] > clock]
-        return self.agenda.take_due(clock), in_order(due)
+        return self.timer_index.take_due(clock), in_order(due)
 
     def flush(self, clock):
-        self.agenda.flush(clock)
+        self.timer_index.flush(clock)
 
     def reload(self, clock=0):
         """Write what has changed, and read it as the next batch does."""
-        if self.agenda.is_changed:
+        if self.timer_index.is_changed:
             self.flush(clock)
-        self.agenda = Agenda(self.store, self.name, self.agenda.head)
+        self.timer_index = TimerIndex(self.store, self.name, self.timer_index.head)
 
     def next_due(self):
         return min((due for due, _ in self.model), default=None)
@@ -93,15 +93,15 @@ def test_it_gives_exactly_the_hints_that_are_due_however_often_it_is_written(act
                 group.flush(argument)
             else:
                 group.reload(clock)
-            assert group.agenda.next_due == group.next_due()
+            assert group.timer_index.next_due == group.next_due()
         group.reload(clock)
 
         found, expected = group.take(2**63 - 1)
 
         assert sorted(map(repr, found)) == sorted(map(repr, expected))
-        assert group.agenda.next_due is None
+        assert group.timer_index.next_due is None
         group.reload(clock)
-        assert group.agenda.head == []
+        assert group.timer_index.head == []
         assert group.store.blobs == {}
 
 
@@ -109,18 +109,18 @@ def test_it_gives_exactly_the_hints_that_are_due_however_often_it_is_written(act
 @given(hints=hints, clock=moments)
 def test_it_says_when_its_head_must_be_written(hints, clock):
     group = Group()
-    assert not group.agenda.is_changed
+    assert not group.timer_index.is_changed
     group.add(*hints)
-    assert group.agenda.is_changed == bool(hints)
+    assert group.timer_index.is_changed == bool(hints)
     group.reload()
-    before = group.agenda.head
-    assert not group.agenda.is_changed
+    before = group.timer_index.head
+    assert not group.timer_index.is_changed
 
     group.take(clock)
 
     is_other = any(due <= clock for due, _ in hints)
-    assert group.agenda.is_changed == is_other
-    assert (group.agenda.head != before) == is_other
+    assert group.timer_index.is_changed == is_other
+    assert (group.timer_index.head != before) == is_other
 
 
 @quick
@@ -147,12 +147,12 @@ def test_a_hint_is_given_once():
     group.add((10, b"a"), (20, b"a"))
     group.reload()
 
-    assert group.agenda.take_due(9) == []
-    assert group.agenda.take_due(10) == [(10, b"a")]
+    assert group.timer_index.take_due(9) == []
+    assert group.timer_index.take_due(10) == [(10, b"a")]
     group.reload()
-    assert group.agenda.take_due(10) == []
-    assert group.agenda.next_due == 20
-    assert group.agenda.take_due(20) == [(20, b"a")]
+    assert group.timer_index.take_due(10) == []
+    assert group.timer_index.next_due == 20
+    assert group.timer_index.take_due(20) == [(20, b"a")]
 
 
 def test_the_same_hint_twice_is_given_twice():
@@ -160,7 +160,7 @@ def test_the_same_hint_twice_is_given_twice():
     group.add((10, b"a"), (10, b"a"))
     group.reload()
 
-    assert group.agenda.take_due(10) == [(10, b"a"), (10, b"a")]
+    assert group.timer_index.take_due(10) == [(10, b"a"), (10, b"a")]
 
 
 def test_hints_of_one_moment_come_in_the_order_of_their_keys():
@@ -169,16 +169,16 @@ def test_hints_of_one_moment_come_in_the_order_of_their_keys():
     group.reload()
     group.add((10, b"0"))
 
-    assert group.agenda.take_due(10) == [(5, b"z"), (10, b"0"), (10, b"a"), (10, b"b")]
+    assert group.timer_index.take_due(10) == [(5, b"z"), (10, b"0"), (10, b"a"), (10, b"b")]
 
 
 def test_an_empty_agenda_reads_and_writes_nothing():
     group = Group()
 
-    assert group.agenda.next_due is None
-    assert group.agenda.take_due(10**15) == []
+    assert group.timer_index.next_due is None
+    assert group.timer_index.take_due(10**15) == []
     group.flush(5)
-    assert group.agenda.head == []
+    assert group.timer_index.head == []
     assert (group.store.reads, group.store.writes) == (0, 0)
 
 
@@ -188,8 +188,8 @@ def test_a_chunk_that_is_missing_is_a_state_error():
     group.reload()
     group.store.blobs.clear()
 
-    with pytest.raises(StateError, match="a part of the agenda is missing"):
-        group.agenda.take_due(10)
+    with pytest.raises(StateError, match="a part of the timer index is missing"):
+        group.timer_index.take_due(10)
 
 
 def test_every_chunk_begins_with_its_version():
@@ -204,7 +204,7 @@ def test_every_chunk_begins_with_its_version():
 
 
 def filled(count, spread=YEAR, begin=YEAR):
-    """An agenda with so many hints far away, added by many batches."""
+    """A timer index with so many timers far away, added by many batches."""
     group = Group()
     step = max(1, count // 50)
     for low in range(0, count, step):
@@ -247,8 +247,8 @@ def test_a_batch_in_which_nothing_is_due_reads_and_writes_nothing(count):
     group = filled(count)
 
     def batch():
-        assert group.agenda.take_due(1_000) == []
-        assert not group.agenda.is_changed
+        assert group.timer_index.take_due(1_000) == []
+        assert not group.timer_index.is_changed
 
     assert cost(group, batch) == (0, 0)
 
@@ -286,7 +286,7 @@ def test_a_hint_is_moved_a_few_times_only_until_it_is_due():
         now += 3 * 3600 * 1000
         taken, _ = group.take(now)
         left -= len(taken)
-        moves += len(group.agenda._fresh)
+        moves += len(group.timer_index._fresh)
         group.reload(now)
 
     # Buckets get narrower by the logarithm of the distance: about a dozen widths in a month.
@@ -298,4 +298,4 @@ def test_a_hint_is_moved_a_few_times_only_until_it_is_due():
 def test_the_head_grows_with_the_logarithm_of_the_time_ahead():
     group = filled(30_000, spread=20 * YEAR, begin=0)
 
-    assert len(group.agenda.head) < 400
+    assert len(group.timer_index.head) < 400
