@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import Aggregation
+from millpond.aggregations.user_defined import Aggregator, Collector, as_aggregation
 from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import function_name, here
 from millpond.arguments.duration import Duration, milliseconds, wait

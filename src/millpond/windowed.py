@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -21,6 +20,7 @@ from millpond.aggregations import (
     Reduce,
     Sum,
 )
+from millpond.aggregations.user_defined import Aggregator, Collector, as_aggregation
 from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import here
 from millpond.arguments.hints import missing, public

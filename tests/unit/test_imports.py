@@ -53,7 +53,6 @@ ORDER = [
     "record",
     "column",
     "aggregations",
-    "adapted",
     "state",
     "wire",
     "connectors",

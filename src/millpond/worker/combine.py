@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.adapted import Adapted
 from millpond.aggregations import Aggregation, Count, Reduce
+from millpond.aggregations.user_defined import Adapted
 from millpond.arguments.windows import TimeWindow
 from millpond.column import field
 from millpond.errors import MillpondError
