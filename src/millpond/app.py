@@ -60,7 +60,7 @@ from millpond.storage.files import Files
 if TYPE_CHECKING:
     from millpond.operations.items import StateItem
     from millpond.program.plan import Plan
-    from millpond.spark.run import Backfill, Limits
+    from millpond.spark.request import Backfill, Limits
     from millpond.storage.compare import Verdict
     from millpond.storage.lock import Hold
 
@@ -431,7 +431,7 @@ class Application:
             drain: Process what is there, then stop.
         """
         load_guard.stop_at(self, "run()")
-        from millpond.spark.run import Limits
+        from millpond.spark.request import Limits
 
         if timeout < 0 or count < 0:
             msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
@@ -475,7 +475,7 @@ class Application:
                 fail are written to the dead letters in any case.
         """
         load_guard.stop_at(self, "backfill()")
-        from millpond.spark.run import Backfill, Limits
+        from millpond.spark.request import Backfill, Limits
 
         if live_from not in ("earliest", "latest"):
             msg = f"live_from must be 'earliest' or 'latest', got {shown(live_from)}."
@@ -528,7 +528,8 @@ class Application:
         return {n: self.broker.reader(self.topics[n]).initial(place) for n in files or {}}
 
     def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
-        from millpond.spark.run import Program, SparkRun
+        from millpond.spark.request import Program
+        from millpond.spark.run import SparkRun
         from millpond.spark.session import check_start
 
         check_start(self.config.master, self.config.spark, self.config.spark_config)
