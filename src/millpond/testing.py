@@ -47,7 +47,7 @@ from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.storage.succession import succeed
 from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row

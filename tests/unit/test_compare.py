@@ -9,7 +9,7 @@ from millpond.errors import StateError
 from millpond.program.plan import make_plan
 from millpond.storage.claims import claims_of
 from millpond.storage.compare import check, compare, fingerprint, needs_reshape
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.testing import frame
 
 

@@ -24,7 +24,8 @@ from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 from millpond.program.plan import make_plan
 from millpond.storage.clock_file import read_clock
-from millpond.storage.directory import Journal, StateDirectory, read_journal
+from millpond.storage.directory import StateDirectory
+from millpond.storage.journal import Journal, read_journal
 from millpond.testing import frame
 
 LAST = 4

@@ -15,7 +15,8 @@ from millpond.errors import (
     UnsupportedCheckpointError,
 )
 from millpond.program.plan import make_plan
-from millpond.storage.directory import FORMAT, Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
+from millpond.storage.manifest import FORMAT, Manifest
 from millpond.testing import frame
 
 

@@ -8,7 +8,7 @@ from millpond.state.codec import Codec
 from millpond.state.plain import to_plain
 from millpond.state.rows import group_rows
 from millpond.storage.claims import claims_of
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.testing import LocalEngine, frame
 
 CODEC = Codec()

@@ -10,7 +10,8 @@ from millpond import Aggregation, Count, Max, Reduce, Sum
 from millpond.errors import StateError
 from millpond.program.layouts import change, following, from_text, origins, text_of, translated
 from millpond.program.plan import make_plan
-from millpond.storage.directory import FORMAT, StateDirectory
+from millpond.storage.directory import StateDirectory
+from millpond.storage.manifest import FORMAT
 from millpond.testing import frame
 from millpond.worker.totals import Totals
 
@@ -281,7 +282,7 @@ def test_another_length_or_another_way_to_close_is_still_refused(tmp_path):
 def test_a_rename_is_proposed_only_where_nothing_would_be_lost():
     from millpond.storage.claims import claims_of
     from millpond.storage.compare import compare
-    from millpond.storage.directory import Manifest
+    from millpond.storage.manifest import Manifest
 
     def plan(name, **fields):
         return make_plan(frame().agg(name=name, **fields)._graph)

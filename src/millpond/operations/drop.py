@@ -16,7 +16,7 @@ from millpond.operations.session import Opened
 from millpond.program.steps import TABLE
 from millpond.state.edit import Edit, encode_edits
 from millpond.storage.claims import without
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.storage.rename_guess import Place
 
 __all__ = ["Dropped", "drop", "drop_places"]

@@ -21,7 +21,7 @@ from millpond.program.layouts import Layout, following
 from millpond.program.plan import Plan
 from millpond.program.steps import RUNNING, Aggregate, Window
 from millpond.state.codec import TUPLE, Codec
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.worker.session_window import kept_states, session_parts
 from millpond.worker.totals import NOTHING, Totals
 

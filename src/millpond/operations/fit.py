@@ -14,7 +14,7 @@ from millpond.operations.reshape import reshape
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.storage.compare import needs_reshape
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 
 __all__ = ["fit"]
 

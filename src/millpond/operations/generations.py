@@ -17,7 +17,9 @@ from millpond.errors import DamagedStateError, StateError
 from millpond.operations.session import Opened
 from millpond.storage.checkpoint import Batch, Checkpoint
 from millpond.storage.clock_file import read_clock
-from millpond.storage.directory import Journal, Manifest, StateDirectory, read_journal
+from millpond.storage.directory import StateDirectory
+from millpond.storage.journal import Journal, read_journal
+from millpond.storage.manifest import Manifest
 
 __all__ = [
     "NewGeneration",

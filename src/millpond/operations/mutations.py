@@ -28,8 +28,10 @@ from millpond.operations.session import At, Opened
 from millpond.state.blobs import hash_key
 from millpond.state.edit import Edit, encode_edits
 from millpond.storage.checkpoint import Checkpoint, damaged
-from millpond.storage.directory import Journal, Manifest, StateDirectory, stream_of
+from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
+from millpond.storage.journal import Journal
+from millpond.storage.manifest import Manifest, stream_of
 from millpond.storage.rename_guess import Place, why_not_movable
 
 __all__ = ["Rescaled", "Rewound"]

@@ -24,7 +24,7 @@ from millpond.operations.session import At, Opened
 from millpond.program.steps import TABLE
 from millpond.state.blobs import hash_key
 from millpond.state.rows import key_items
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 
 __all__ = ["diff", "get", "history", "info", "items", "scan", "table_of", "timers", "top"]
 

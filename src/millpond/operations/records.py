@@ -18,7 +18,7 @@ from millpond.connectors.topic import Topic
 from millpond.operations.session import Opened
 from millpond.program.plan import make_plan
 from millpond.record import Record
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 from millpond.wire.clock import Clock
 from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import EDGE, family_of

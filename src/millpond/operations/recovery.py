@@ -29,8 +29,10 @@ from millpond.operations.generations import asking, clock_of, journal_of
 from millpond.operations.session import Opened
 from millpond.storage.checkpoint import Checkpoint, Problem
 from millpond.storage.clock_file import read_clock
-from millpond.storage.directory import Journal, Manifest, StateDirectory, read_manifest
+from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
+from millpond.storage.journal import Journal
+from millpond.storage.manifest import Manifest, read_manifest
 
 __all__ = ["Problem", "Repaired", "Verified", "damaged_files", "repair", "verify"]
 

@@ -18,7 +18,8 @@ from millpond.operations.mutations import frame_of, user_name
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits
-from millpond.storage.directory import Journal, Manifest
+from millpond.storage.journal import Journal
+from millpond.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from millpond.spark.rescale import Fingerprint

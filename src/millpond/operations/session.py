@@ -23,9 +23,10 @@ from millpond.program.plan import Plan, make_plan
 from millpond.state.codec import Codec
 from millpond.state.plain import from_plain, to_plain
 from millpond.storage.checkpoint import Checkpoint
-from millpond.storage.directory import Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
 from millpond.storage.lock import Hold
+from millpond.storage.manifest import Manifest
 from millpond.worker.key_group import key_decoder
 
 if TYPE_CHECKING:

@@ -28,9 +28,11 @@ from millpond.spark.run_state import RunState
 from millpond.spark.watchdog import Watchdog
 from millpond.storage.checkpoint import Batch
 from millpond.storage.clock_file import ClockFile
-from millpond.storage.directory import Journal, Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
 from millpond.storage.durable import Disk
+from millpond.storage.journal import Journal
 from millpond.storage.lock import Hold
+from millpond.storage.manifest import Manifest
 from millpond.wire.packed_rows import Row
 
 __all__ = ["BatchHandler", "BatchInHand"]

@@ -43,9 +43,10 @@ from millpond.spark.source import ReaderSettings
 from millpond.spark.stop_signals import StopSignals
 from millpond.spark.watchdog import Watchdog
 from millpond.storage.clock_file import ClockFile
-from millpond.storage.directory import Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
 from millpond.storage.durable import Disk
 from millpond.storage.lock import Hold
+from millpond.storage.manifest import Manifest
 from millpond.worker.stage import Settings
 
 __all__ = ["SparkRun"]

@@ -18,7 +18,9 @@ from millpond.spark.list_feeder import ListFeeder
 from millpond.spark.request import Backfill, Limits, Program
 from millpond.spark.run_state import CommittedOffsets
 from millpond.spark.source import ReaderSettings
-from millpond.storage.directory import Journal, Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
+from millpond.storage.journal import Journal
+from millpond.storage.manifest import Manifest
 from millpond.worker.history import HistoryReader
 
 __all__ = ["RunSources"]

@@ -8,7 +8,8 @@ import time
 from millpond.driver.gather import BatchReport
 from millpond.driver.held_back import HeldBack
 from millpond.driver.timekeeper import Timekeeper
-from millpond.storage.directory import Manifest, StateDirectory
+from millpond.storage.directory import StateDirectory
+from millpond.storage.manifest import Manifest
 
 __all__ = ["CommittedOffsets", "RunState"]
 

@@ -15,7 +15,7 @@ from millpond.state.edit import Edit, apply_edits
 from millpond.state.store import MemoryStore
 from millpond.storage.claims import claims_of, without
 from millpond.storage.compare import compare
-from millpond.storage.directory import Manifest
+from millpond.storage.manifest import Manifest
 
 __all__ = ["succeed"]
 
