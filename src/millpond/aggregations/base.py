@@ -8,7 +8,7 @@ from typing import Any
 from millpond.column import field
 from millpond.errors import ConfigError, MillpondError, shown
 
-__all__ = ["Aggregation", "Builtin", "no_add", "plain"]
+__all__ = ["Aggregation", "Builtin", "is_builtin", "no_add", "plain"]
 
 
 class Aggregation:
@@ -157,6 +157,12 @@ class Builtin(Aggregation):
     def _take_many(self, state: Any, values: list[Any], kinds: set[type]) -> Any:
         """Return the state with all values, or None where they must be taken one by one."""
         return None
+
+
+def is_builtin(kind: type) -> bool:
+    """Tell whether an aggregation is one of Millpond's own, which nobody has changed."""
+    package, _, module = kind.__module__.rpartition(".")
+    return package == __package__ and module != "user_defined"
 
 
 def plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.aggregations import Aggregation, Collect, Items, no_add
+from millpond.aggregations.base import is_builtin
 from millpond.arguments.async_functions import refuse_async
 from millpond.errors import ConfigError, shown
 
@@ -198,7 +199,7 @@ def _as_changed(given: Aggregation, name: str) -> Aggregation:
     """
     kind = type(given)
     own = [base for base in kind.__mro__ if issubclass(base, Aggregation)]
-    home = next(base for base in own if base.__module__ == Aggregation.__module__)
+    home = next(base for base in own if is_builtin(base))
     changed = {
         method
         for method in ("initialize", "agg", "start", "add", "merge", "result")

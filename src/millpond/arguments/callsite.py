@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["PACKAGE", "CallSite", "function_name", "here"]
 
-PACKAGE = str(Path(__file__).parent) + os.sep
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 @dataclass(frozen=True, slots=True)

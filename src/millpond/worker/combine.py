@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.aggregations import Aggregation, Count, Reduce
+from millpond.aggregations.base import is_builtin
 from millpond.aggregations.user_defined import Adapted
 from millpond.arguments.windows import TimeWindow
 from millpond.column import field
@@ -429,7 +430,7 @@ def _whether_any(value: Any) -> Any:
 
 def _is_users(aggregation: Aggregation) -> bool:
     """Tell whether it calls a function of the user's."""
-    is_ours = type(aggregation).__module__ == Aggregation.__module__
+    is_ours = is_builtin(type(aggregation))
     return isinstance(aggregation, Reduce | Adapted) or not is_ours
 
 
