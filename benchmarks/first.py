@@ -42,7 +42,7 @@ def seconds_to_first_output(which: str, folder: Path, **variables: str) -> float
         "pyspark": [sys.executable, "first_pyspark.py"],
     }[which]
     environment = {**os.environ, "FOLDER": str(folder)}
-    environment.pop("PYSPARK_PYTHON", None)  # or there is no nursery
+    environment.pop("PYSPARK_PYTHON", None)  # or there is no fork server
     environment |= {"PYSPARK_PYTHON": sys.executable} if which == "pyspark" else variables
     began = time.monotonic()
     process = subprocess.Popen(
@@ -79,7 +79,7 @@ def _with(**config: str) -> dict[str, str]:
 WAYS: dict[str, dict[str, str]] = {
     "as it is": {},
     "without the archive of classes": {"XDG_CACHE_HOME": "/nowhere"},
-    "without the nursery": {"PYSPARK_PYTHON": sys.executable},
+    "without the fork server": {"PYSPARK_PYTHON": sys.executable},
     "with 200 shuffle partitions": _with(**{"spark.sql.shuffle.partitions": "200"}),
     "with Spark's page": _with(**{"spark.ui.enabled": "true"}),
     "with adaptive plans": _with(**{"spark.sql.adaptive.enabled": "true"}),

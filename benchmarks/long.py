@@ -31,8 +31,8 @@ from serving import HERE, Program, memory, sizes_of_files
 
 import millpond as mp
 from millpond.connectors.log import Log
-from millpond.durable import Disk
 from millpond.spark import run
+from millpond.storage.durable import Disk
 
 KEYS = 1_000
 

@@ -1,10 +1,9 @@
 """Stateful stream processing in plain Python, on Spark.
 
-If you are here to read the code, start with ARCHITECTURE.md, then `steps/kinds.py`,
-`plan/cut.py`, `runtime/stage.py`, `state/layout.py` and `spark/compile.py`.
+If you are here to read the code, start with ARCHITECTURE.md, then `program/steps.py`,
+`program/cut.py`, `worker/stage.py`, `state/layout.py` and `spark/compile.py`.
 """
 
-from millpond.adapted import Aggregator, BaseAggregator, BaseCollector, Collector
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -22,6 +21,7 @@ from millpond.aggregations import (
     Sum,
     Variance,
 )
+from millpond.aggregations.user_defined import Aggregator, BaseAggregator, BaseCollector, Collector
 from millpond.app import Application
 from millpond.column import Column, StreamingSeries
 from millpond.connectors.clients import Consumer, Producer

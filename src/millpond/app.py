@@ -17,9 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from millpond import guard
-from millpond.async_functions import refuse_async
-from millpond.callsite import here
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.callsite import here
+from millpond.arguments.duration import Duration, milliseconds
+from millpond.arguments.hints import missing, public
+from millpond.arguments.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
+from millpond.arguments.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
 from millpond.config import Config
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.embedded import EmbeddedBroker
@@ -28,13 +31,11 @@ from millpond.connectors.protocols import Broker, Source, TopicConsumer, TopicPr
 from millpond.connectors.serde import Deserializer, Serializer
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
-from millpond.directory import StateDirectory
-from millpond.duration import Duration, milliseconds
+from millpond.driver.gather import BatchReport
+from millpond.driver.waiting import Waiting
 from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
-from millpond.files import Files
 from millpond.folders import Scratch
 from millpond.frame import StreamingDataFrame, clocking
-from millpond.hints import missing, public
 from millpond.options import (
     Durability,
     ErrorCallback,
@@ -47,22 +48,21 @@ from millpond.options import (
     Recovery,
     StateChange,
 )
-from millpond.plan.explain import explain
-from millpond.plan.plan import make_plan
-from millpond.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
-from millpond.runtime.gather import BatchReport
-from millpond.runtime.waiting import Waiting
+from millpond.program import load_guard
+from millpond.program.explain import explain
+from millpond.program.graph import Graph
+from millpond.program.plan import make_plan
+from millpond.program.steps import Read, SourceInfo
 from millpond.state.codec import Codec
-from millpond.steps.graph import Graph
-from millpond.steps.kinds import Read, SourceInfo
-from millpond.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
+from millpond.storage.directory import StateDirectory
+from millpond.storage.files import Files
 
 if TYPE_CHECKING:
-    from millpond.admin.items import StateItem
-    from millpond.compare import Verdict
-    from millpond.lock import Hold
-    from millpond.plan.plan import Plan
-    from millpond.spark.run import Backfill, Limits
+    from millpond.operations.items import StateItem
+    from millpond.program.plan import Plan
+    from millpond.spark.request import Backfill, Limits
+    from millpond.storage.compare import Verdict
+    from millpond.storage.lock import Hold
 
 __all__ = ["Application"]
 
@@ -430,8 +430,8 @@ class Application:
                 `_partition` and `_offset`.
             drain: Process what is there, then stop.
         """
-        guard.stop_at(self, "run()")
-        from millpond.spark.run import Limits
+        load_guard.stop_at(self, "run()")
+        from millpond.spark.request import Limits
 
         if timeout < 0 or count < 0:
             msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
@@ -474,8 +474,8 @@ class Application:
             outputs: Whether what comes out is written; otherwise only state is made. Records that
                 fail are written to the dead letters in any case.
         """
-        guard.stop_at(self, "backfill()")
-        from millpond.spark.run import Backfill, Limits
+        load_guard.stop_at(self, "backfill()")
+        from millpond.spark.request import Backfill, Limits
 
         if live_from not in ("earliest", "latest"):
             msg = f"live_from must be 'earliest' or 'latest', got {shown(live_from)}."
@@ -514,8 +514,8 @@ class Application:
                 "%s record(s) of the backfill failed and were written to topic %r",
                 *(f"{backfill.dead:,}", f"{self.config.consumer_group}.dead-letters"),
             )
-        from millpond.admin.change import end_backfill
-        from millpond.admin.opened import Opened
+        from millpond.operations.mutations import end_backfill
+        from millpond.operations.session import Opened
 
         end_backfill(Opened(self, None, {}))
         return backfill.read
@@ -528,7 +528,8 @@ class Application:
         return {n: self.broker.reader(self.topics[n]).initial(place) for n in files or {}}
 
     def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
-        from millpond.spark.run import Program, SparkRun
+        from millpond.spark.request import Program
+        from millpond.spark.run import SparkRun
         from millpond.spark.session import check_start
 
         check_start(self.config.master, self.config.spark, self.config.spark_config)
@@ -555,8 +556,8 @@ class Application:
         """Change the state so that the program can go on with it, where that was accepted."""
         if self.config.persistence == "none":
             return
-        from millpond.admin.fit import fit
-        from millpond.admin.opened import Opened
+        from millpond.operations.fit import fit
+        from millpond.operations.session import Opened
 
         opened = Opened(self, None, {})
         opened.hold = opened.directory.hold = hold
@@ -567,12 +568,12 @@ class Application:
         return self.config.on_state_change == "accept"
 
     def _repair(self, error: DamagedStateError) -> None:
-        from millpond import admin
+        from millpond.operations.recovery import repair
+        from millpond.operations.session import Opened
 
         logger.warning("%s", str(error).partition("\nFix:")[0])
         self._session()  # as the run wants it that comes next and shares it
-        with admin.open(self) as state:
-            logger.warning("%s", state.repair(lose_edits=False))
+        logger.warning("%s", repair(Opened(self, None, {}), lose_edits=False))
 
     def _is_finite(self) -> bool:
         return all(isinstance(source, ListSource) for source in self.graph.sources.values())
@@ -635,7 +636,7 @@ class Application:
         Raises:
             GroupInUseError: while an application of the group is running.
         """
-        if guard.is_left_out("clear_state()"):
+        if load_guard.is_left_out("clear_state()"):
             return
         foreign = [s for s in self.graph.sources.values() if isinstance(s, SparkSource)]
         if foreign and not reset_offsets:
@@ -655,10 +656,11 @@ class Application:
 
         `millpond.admin` has more: one key, past batches, history, changes.
         """
-        from millpond import admin
+        from millpond.operations.queries import scan
+        from millpond.operations.session import Opened
 
-        state = admin.open(self)
-        return iter(()) if state.is_empty() else state.scan()
+        opened = Opened(self, None, {})
+        return iter(()) if opened.is_empty() else scan(opened)
 
     def check(self, accept: bool = False) -> list[Verdict]:
         """Compare the program with the state that it will meet; `run` refuses what this refuses.
@@ -692,8 +694,8 @@ class Application:
             msg = f"a producer for Python programs has no transactions ({here()})."
             fix = "what must be written once is written by a frame: sdf.to_topic(topic)"
             raise ConfigError(f"{msg}\nFix: leave transactional out; {fix}.")
-        if guard.is_left_out("get_producer()"):
-            return guard.NoProducer()
+        if load_guard.is_left_out("get_producer()"):
+            return load_guard.NoProducer()
         return self.broker.producer()
 
     def get_consumer(self, auto_commit_enable: bool | None = None) -> TopicConsumer:

@@ -10,9 +10,9 @@ import operator
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.hints import missing, public
 from millpond.errors import ConfigError, MillpondError, shown
-from millpond.hints import missing, public
 
 __all__ = ["Column", "StreamingSeries"]
 

@@ -11,18 +11,18 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import Aggregation
-from millpond.async_functions import refuse_async
-from millpond.callsite import function_name, here
+from millpond.aggregations.user_defined import Aggregator, Collector, as_aggregation
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.callsite import function_name, here
+from millpond.arguments.duration import Duration, milliseconds, wait
+from millpond.arguments.hints import missing, public
+from millpond.arguments.windows import Clocking, Counted, Session, Sliding, TimeWindow, WindowKind
 from millpond.column import Column, Evaluate, field
-from millpond.connectors.inflight import copy_value
 from millpond.connectors.protocols import Sink
 from millpond.connectors.sinks import as_sink, sink_name
 from millpond.connectors.topic import Topic
-from millpond.duration import Duration, milliseconds, wait
 from millpond.errors import ConfigError, MillpondError, shown
-from millpond.hints import missing, public
 from millpond.options import (
     ExpandFunction,
     ExpandMetadataFunction,
@@ -37,10 +37,8 @@ from millpond.options import (
     ValueFunction,
     WindowCallback,
 )
-from millpond.record import Record
-from millpond.state.codec import Codec
-from millpond.steps.graph import Graph, clocking_above, corrected_above
-from millpond.steps.kinds import (
+from millpond.program.graph import Graph, clocking_above, corrected_above
+from millpond.program.steps import (
     Aggregate,
     Callback,
     Distinct,
@@ -55,8 +53,10 @@ from millpond.steps.kinds import (
     Watermark,
     Write,
 )
+from millpond.record import Record
+from millpond.state.codec import Codec
 from millpond.windowed import Callbacks, WindowDefinition
-from millpond.windows import Clocking, Counted, Session, Sliding, TimeWindow, WindowKind
+from millpond.wire.any_value import copy_value
 
 __all__ = ["StreamingDataFrame", "clocking"]
 

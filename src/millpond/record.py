@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from millpond.arguments.hints import missing
 from millpond.errors import MillpondError
-from millpond.hints import missing
 
 __all__ = ["Headers", "MessageContext", "Origin", "Record", "current_origin", "message_context"]
 

@@ -18,8 +18,8 @@ from uuid import uuid4
 
 from cloudpickle import list_registry_pickle_by_value
 
-from millpond.async_functions import refuse_async
-from millpond.callsite import function_name, here
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.callsite import function_name, here
 from millpond.errors import ConfigError, ResourceError, shown
 
 __all__ = ["Resource", "Scope", "enter", "resource", "within"]

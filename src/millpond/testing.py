@@ -19,9 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from millpond.callsite import here
-from millpond.changed import Outside, changed_variables, outside
-from millpond.connectors.headers import decode_headers
+from millpond.arguments.callsite import here
 from millpond.connectors.items import as_record
 from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT
@@ -29,32 +27,34 @@ from millpond.connectors.protocols import Sink
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
-from millpond.directory import Manifest
+from millpond.driver.deliver import Delivery
+from millpond.driver.gather import BatchReport, gather, log_late
+from millpond.driver.held_back import log_held
+from millpond.driver.timekeeper import Tick, Timekeeper, clockwork_of
 from millpond.errors import ConfigError, SimulatedCrash, shown
 from millpond.frame import StreamingDataFrame
-from millpond.functions import callables_of, pack
-from millpond.plan.layouts import Layout
-from millpond.plan.plan import Plan, make_plan
+from millpond.program.changed_variables import Outside, changed_variables, outside
+from millpond.program.functions import callables_of, pack
+from millpond.program.graph import Graph
+from millpond.program.layouts import Layout
+from millpond.program.plan import Plan, make_plan
+from millpond.program.steps import Read, SourceInfo, Step, Write
+from millpond.program.user_code import is_users_module
 from millpond.record import Record
 from millpond.resource import Scope, within
-from millpond.runtime.batch import EDGE, Row, family_of, wake_row
-from millpond.runtime.clock import Tick, Timekeeper, clockwork_of
-from millpond.runtime.deliver import Delivery
-from millpond.runtime.fields import plain_key
-from millpond.runtime.gather import BatchReport, gather, log_late
-from millpond.runtime.held import log_held
-from millpond.runtime.keyed import run_group
-from millpond.runtime.read import entered, run_source
-from millpond.runtime.stage import Settings, StageRunner
 from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
-from millpond.steps.graph import Graph
-from millpond.steps.kinds import Read, SourceInfo, Step, Write
-from millpond.succession import succeed
-from millpond.usercode import is_users_module
+from millpond.storage.manifest import Manifest
+from millpond.storage.succession import succeed
+from millpond.wire.headers import decode_headers
+from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
+from millpond.worker.changed_fields import plain_key
+from millpond.worker.key_group import run_group
+from millpond.worker.read_source import entered, run_source
+from millpond.worker.stage import Settings, StageRunner
 
 __all__ = [
     "CRASH",

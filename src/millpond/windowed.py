@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millpond.adapted import Aggregator, Collector, as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -21,14 +20,15 @@ from millpond.aggregations import (
     Reduce,
     Sum,
 )
-from millpond.async_functions import refuse_async
-from millpond.callsite import here
+from millpond.aggregations.user_defined import Aggregator, Collector, as_aggregation
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.callsite import here
+from millpond.arguments.hints import missing, public
+from millpond.arguments.windows import Closing, Counted, TimeWindow, WindowKind
 from millpond.errors import ConfigError, shown
-from millpond.hints import missing, public
 from millpond.options import LateCallback, WindowCallback
-from millpond.steps.graph import Graph
-from millpond.steps.kinds import Late, Step, Window
-from millpond.windows import Closing, Counted, TimeWindow, WindowKind
+from millpond.program.graph import Graph
+from millpond.program.steps import Late, Step, Window
 
 if TYPE_CHECKING:
     from millpond.frame import StreamingDataFrame

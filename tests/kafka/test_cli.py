@@ -8,7 +8,7 @@ import pytest
 from kit import new_name
 from typer.testing import CliRunner
 
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import BrokerError, ConfigError, TopicError
 
 pytestmark = pytest.mark.kafka

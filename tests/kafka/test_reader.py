@@ -11,7 +11,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from kit import admin_of, connect, new_topic, produce_with_header_names, wait_for
 
-from millpond.connectors.headers import decode_headers
 from millpond.connectors.kafka import reader as reader_module
 from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.raw import read_raw
@@ -19,6 +18,7 @@ from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.topics import describe
 from millpond.connectors.topic import make_topic
 from millpond.errors import BrokerError, ConfigError, TopicError
+from millpond.wire.headers import decode_headers
 
 pytestmark = pytest.mark.kafka
 

@@ -12,7 +12,6 @@ from confluent_kafka import KafkaError, KafkaException
 from kit import committed, connect, new_name, new_topic, wait_for
 
 import millpond as mp
-from millpond.connectors.headers import encode_headers
 from millpond.connectors.kafka.broker import KafkaBroker
 from millpond.connectors.kafka.clients import KafkaConsumer
 from millpond.connectors.kafka.connection import Connection
@@ -21,7 +20,8 @@ from millpond.connectors.kafka.topics import offsets_of
 from millpond.connectors.kafka.writer import KafkaWriter
 from millpond.connectors.limits import RecordsRefused
 from millpond.errors import BrokerError, ConfigError, TopicError
-from millpond.runtime.batch import HEADERS, records_schema
+from millpond.wire.headers import encode_headers
+from millpond.wire.packed_rows import HEADERS, records_schema
 
 pytestmark = pytest.mark.kafka
 

@@ -5,9 +5,9 @@ from uuid import uuid4
 import pytest
 import stores
 
-from millpond.files import Location
 from millpond.spark.hadoop import HadoopFiles
 from millpond.spark.session import open_session
+from millpond.storage.files import Location
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from millpond.errors import StateError
-from millpond.files import Location, local
 from millpond.spark.hadoop import HadoopFiles
+from millpond.storage.files import Location, local
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from millpond import lease, lock
 from millpond.errors import GroupInUseError
+from millpond.storage import lease, lock
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 import millpond as mp
 from millpond import admin
 from millpond.errors import GroupInUseError
-from millpond.lock import locked
+from millpond.storage.lock import locked
 
 pytestmark = pytest.mark.spark
 

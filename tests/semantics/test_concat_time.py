@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 import millpond as mp
-from millpond.steps.graph import clocking_above
+from millpond.arguments.windows import Clocking
+from millpond.program.graph import clocking_above
 from millpond.testing import LocalEngine, ManualClock
-from millpond.windows import Clocking
 
 NOW = 10**9
 

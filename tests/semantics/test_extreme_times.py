@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from millpond import Application, Collect, Count, Earliest, Latest, Max, Sum
-from millpond.duration import EARLIEST_MS, LATEST_MS
+from millpond.arguments.duration import EARLIEST_MS, LATEST_MS
 from millpond.errors import ConfigError, StepError
 from millpond.testing import ManualClock, frame, run_local
 

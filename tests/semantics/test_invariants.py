@@ -5,20 +5,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond import Application
+from millpond.driver.gather import gather, to_records
 from millpond.errors import StepError
-from millpond.plan.plan import make_plan
-from millpond.runtime import stage as stage_module
-from millpond.runtime.batch import EDGE, family_of
-from millpond.runtime.clock import Clock
-from millpond.runtime.gather import gather, to_records
-from millpond.runtime.keyed import run_group
-from millpond.runtime.read import entered, run_source
-from millpond.runtime.stage import Settings, StageRunner
+from millpond.program.plan import make_plan
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.testing import CRASH, END, ListSource, LocalEngine, frame, run_local
+from millpond.wire.clock import Clock
+from millpond.wire.packed_rows import EDGE, family_of
+from millpond.worker import stage as stage_module
+from millpond.worker.key_group import run_group
+from millpond.worker.read_source import entered, run_source
+from millpond.worker.stage import Settings, StageRunner
 
 quick = settings(
     max_examples=40,

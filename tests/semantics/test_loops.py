@@ -6,9 +6,9 @@ import pytest
 
 import millpond as mp
 from millpond.errors import StepError
-from millpond.runtime import stage as stage_module
-from millpond.runtime.stage import StageRunner
 from millpond.testing import LocalEngine
+from millpond.worker import stage as stage_module
+from millpond.worker.stage import StageRunner
 
 
 def count(value, state):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from millpond.errors import ConfigError, PlanError, StepError
-from millpond.plan.plan import make_plan
+from millpond.program.plan import make_plan
 from millpond.testing import LocalEngine, frame
 
 

@@ -15,12 +15,12 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import millpond as mp
-from millpond.duration import EARLIEST_MS, LATEST_MS
+from millpond.arguments.duration import EARLIEST_MS, LATEST_MS
 from millpond.errors import ConfigError, PlanError
 from millpond.record import Origin
-from millpond.runtime.batch import records_schema
-from millpond.runtime.emit import Changes, Emitter
 from millpond.testing import ManualClock, frame, run_local
+from millpond.wire.packed_rows import records_schema
+from millpond.worker.emit import Changes, Emitter
 
 CASES = int(os.environ.get("MILLPOND_FUZZ", "150"))
 NOW = 1_800_000_000_000

@@ -3,7 +3,7 @@
 import pytest
 
 import millpond as mp
-from millpond.adapted import as_aggregation
+from millpond.aggregations.user_defined import as_aggregation
 from millpond.testing import frame, run_local
 
 

@@ -26,9 +26,9 @@ from millpond import (
     Reduce,
     Sum,
 )
+from millpond.arguments.windows import Session
 from millpond.errors import ConfigError
 from millpond.testing import LocalEngine, frame, run_local
-from millpond.windows import Session
 
 CUTS = (None, 1, 2, 3)
 """How the input is cut into batches: all at once, or so many records each."""

@@ -29,15 +29,15 @@ from millpond import (
     Reduce,
     Sum,
 )
+from millpond.driver.timekeeper import Timekeeper
 from millpond.errors import StepError
-from millpond.runtime.batch import EDGE, family_of
-from millpond.runtime.clock import Timekeeper
-from millpond.runtime.keyed import run_group
-from millpond.runtime.stage import StageRunner
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages
 from millpond.state.rows import group_rows
 from millpond.testing import CRASH, END, ListSource, LocalEngine, ManualClock, frame, run_local
+from millpond.wire.packed_rows import EDGE, family_of
+from millpond.worker.key_group import run_group
+from millpond.worker.stage import StageRunner
 
 
 def quick(examples):
@@ -58,7 +58,7 @@ groups = st.sampled_from([1, 3, 8])
 crashes = st.lists(st.integers(0, 30), max_size=3)
 modes = st.sampled_from(["stop", "dead-letter"])  # with "stop", records may be combined
 sizes = st.sampled_from([5, 8, 3, 13, 2, 20, 1])
-scales = st.sampled_from([1, 700, 10**7])  # hints lie in one bucket of the agenda, or in many
+scales = st.sampled_from([1, 700, 10**7])  # hints lie in one bucket of the timer_index, or in many
 
 
 class Rec(NamedTuple):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import millpond as mp
 from millpond import admin
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import StateError
 from millpond.state.codec import Codec
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from changing import COUNT
 
-from millpond.admin.fit import fit
-from millpond.admin.opened import Opened
-from millpond.loading import load_application
-from millpond.plan.plan import make_plan
+from millpond.cli.loading import load_application
+from millpond.operations.fit import fit
+from millpond.operations.session import Opened
+from millpond.program.plan import make_plan
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import millpond as mp
 from millpond import admin
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import ConfigError, GroupInUseError, StateError
 
 pytestmark = pytest.mark.spark
@@ -108,7 +108,7 @@ def test_state_is_read_while_the_application_runs_and_not_changed(app, spark):
 
 def app_running(app):
     """What a run holds."""
-    from millpond.directory import StateDirectory
+    from millpond.storage.directory import StateDirectory
 
     return StateDirectory(app.config.state_dir, "payments").held("running")
 

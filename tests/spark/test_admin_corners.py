@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import millpond as mp
 from millpond import admin
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import (
     ConfigError,
     DamagedStateError,

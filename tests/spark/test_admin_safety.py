@@ -10,9 +10,10 @@ from ledger import PAYMENTS, outputs, produce, total_of
 from typer.testing import CliRunner
 
 import millpond as mp
-from millpond import admin, files
-from millpond.cli import command
+from millpond import admin
+from millpond.cli.main import command
 from millpond.errors import DamagedStateError, MillpondError, StateError
+from millpond.storage import files
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millpond import Count, Max, Mean, Sum, admin
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import ConfigError, StateError
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from millpond import admin
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.config import PARTITIONS
 from millpond.errors import DamagedStateError, StateError
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.errors import DamagedTopicError, TopicError
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from millpond.spark import archive, session
+from millpond.spark import class_archive, session
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ def test_it_starts_with_ours_whatever_the_user_adds(tmp_path, monkeypatch, mine,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # an archive comes with a quieter log
     options = session._java_options({}, lasts=lasts).split() + mine.split()
 
-    command = [archive.find_java(), *options, "-XX:+PrintFlagsFinal", "-version"]
+    command = [class_archive.find_java(), *options, "-XX:+PrintFlagsFinal", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert "warning" not in (done.stderr + done.stdout.partition("[Global flags]")[0]).lower()

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import millpond as mp
-from millpond.connectors.headers import encode_headers
 from millpond.connectors.log import SEGMENT, Log
+from millpond.wire.headers import encode_headers
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,7 @@ def nurseries():
             command = (place / "cmdline").read_bytes()
         except OSError:
             continue
-        found += parent == os.getpid() and b"millpond.spark.nursery" in command
+        found += parent == os.getpid() and b"millpond.spark.fork_server" in command
     return found
 
 for number in range(2):
@@ -43,7 +43,7 @@ with admin.open(app) as state:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-def test_two_runs_and_a_look_at_state_share_one_nursery(tmp_path):
+def test_two_runs_and_a_look_at_state_share_one_fork_server(tmp_path):
     (tmp_path / "program.py").write_text(_PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200

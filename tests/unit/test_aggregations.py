@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond import aggregations
-from millpond.adapted import as_aggregation
 from millpond.aggregations import (
     Aggregation,
     Collect,
@@ -37,6 +36,7 @@ from millpond.aggregations import (
     Sum,
     Variance,
 )
+from millpond.aggregations.user_defined import as_aggregation
 from millpond.errors import ConfigError, MillpondError
 from millpond.state.codec import Codec
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond import warmup
-from millpond.spark import archive, session
+from millpond.cli import warmup
+from millpond.spark import class_archive, session
 
 
 @pytest.fixture
@@ -26,29 +26,29 @@ def java(tmp_path, monkeypatch):
 
 
 def test_another_java_has_another_archive(java, tmp_path):
-    first = archive.archive_file()
+    first = class_archive.archive_file()
     assert first is not None and first.is_relative_to(tmp_path / "cache" / "millpond")
-    assert archive.archive_file() == first
+    assert class_archive.archive_file() == first
 
     (java / "release").write_text('JAVA_VERSION="17.0.2"')
 
-    assert archive.archive_file() != first
+    assert class_archive.archive_file() != first
 
 
 def test_without_java_or_with_another_spark_there_is_none(java, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    assert archive.archive_file() is None
+    assert class_archive.archive_file() is None
     monkeypatch.delenv("SPARK_HOME")
     (java / "bin" / "java").unlink()
-    assert archive.archive_file() is None
+    assert class_archive.archive_file() is None
 
 
 def test_a_user_without_a_home_has_none(java, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(archive.Path, "home", _no_home)
-    assert archive.archive_file() is None
-    assert archive.options_for_use() == ""
+    monkeypatch.setattr(class_archive.Path, "home", _no_home)
+    assert class_archive.archive_file() is None
+    assert class_archive.options_for_use() == ""
 
 
 def _no_home():
@@ -56,7 +56,7 @@ def _no_home():
 
 
 def test_the_archives_of_other_javas_stay_but_not_all(java, monkeypatch):
-    target = archive.archive_file()
+    target = class_archive.archive_file()
     target.parent.mkdir(parents=True)
     for age in range(5):
         other = target.with_name(f"other-{age}.jsa")
@@ -79,14 +79,14 @@ def test_it_is_used_where_it_is_there_and_the_user_has_the_last_word(java):
     key = "spark.driver.extraJavaOptions"
     assert "SharedArchiveFile" not in session._java_options({}, lasts=False)
 
-    file = archive.archive_file()
+    file = class_archive.archive_file()
     file.parent.mkdir(parents=True)
     file.write_text("")
 
     options = session._java_options({}, lasts=False)
     assert "-XX:ReservedCodeCacheSize=240m" in options  # one compiler alone would have 48
     assert f'-XX:SharedArchiveFile="{file}"' in options
-    making = {key: archive.options_to_make(file)}
+    making = {key: class_archive.options_to_make(file)}
     assert "SharedArchiveFile" not in session._java_options(making, lasts=False)
 
 

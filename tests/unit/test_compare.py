@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from millpond import Application, Count, Max, SparkSource, Sum
-from millpond.claims import claims_of
-from millpond.compare import check, compare, fingerprint, needs_reshape
-from millpond.directory import Manifest
 from millpond.errors import StateError
-from millpond.plan.plan import make_plan
+from millpond.program.plan import make_plan
+from millpond.storage.claims import claims_of
+from millpond.storage.compare import check, compare, fingerprint, needs_reshape
+from millpond.storage.manifest import Manifest
 from millpond.testing import frame
 
 

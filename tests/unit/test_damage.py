@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 
 from millpond import FileSource, ListSource, admin
-from millpond.clock_file import read_clock
 from millpond.connectors.file_list import COPY, LIST, FileList
 from millpond.connectors.log import Log
 from millpond.connectors.sources import Spool
-from millpond.directory import Journal, StateDirectory, read_journal
 from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
-from millpond.plan.plan import make_plan
+from millpond.program.plan import make_plan
+from millpond.storage.clock_file import read_clock
+from millpond.storage.directory import StateDirectory
+from millpond.storage.journal import Journal, read_journal
 from millpond.testing import frame
 
 LAST = 4

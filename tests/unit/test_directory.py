@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from millpond import Application
-from millpond.directory import FORMAT, Manifest, StateDirectory
 from millpond.errors import (
     ConfigError,
     DamagedStateError,
@@ -15,7 +14,9 @@ from millpond.errors import (
     StateError,
     UnsupportedCheckpointError,
 )
-from millpond.plan.plan import make_plan
+from millpond.program.plan import make_plan
+from millpond.storage.directory import StateDirectory
+from millpond.storage.manifest import FORMAT, Manifest
 from millpond.testing import frame
 
 
@@ -71,7 +72,7 @@ def test_the_lock_is_free_when_a_run_fails(directory):
 
 _HOLD = """
 import sys, time
-from millpond.directory import StateDirectory
+from millpond.storage.directory import StateDirectory
 with StateDirectory(sys.argv[1], "group").held("running"):
     print("held", flush=True)
     sys.stdin.read()

@@ -10,9 +10,10 @@ import pytest
 
 from millpond import Application
 from millpond.connectors.log import Log
-from millpond.directory import Manifest, StateDirectory
-from millpond.durable import Disk, sync_all
 from millpond.errors import ConfigError
+from millpond.storage.directory import StateDirectory
+from millpond.storage.durable import Disk, sync_all
+from millpond.storage.manifest import Manifest
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from millpond import Application, errors
-from millpond.callsite import PACKAGE
+from millpond.arguments.callsite import PACKAGE
 from millpond.connectors.serde import JSONDeserializer
 from millpond.errors import ConfigError, Failure, MillpondError, StepError, ValueTypeError, shown
 from millpond.testing import frame, run_local

@@ -3,12 +3,12 @@
 import pytest
 
 from millpond import Collect, Count, Mean, Reduce, Sum
-from millpond.admin.fields import Fields
-from millpond.claims import claims_of
-from millpond.directory import Manifest
+from millpond.operations.fields import Fields
 from millpond.state.codec import Codec
 from millpond.state.plain import to_plain
 from millpond.state.rows import group_rows
+from millpond.storage.claims import claims_of
+from millpond.storage.manifest import Manifest
 from millpond.testing import LocalEngine, frame
 
 CODEC = Codec()

@@ -153,7 +153,7 @@ def test_state_and_topics_are_for_nobody_else_to_write_where_the_umask_is_open(p
     program = """
 import os; os.umask(0)
 import millpond as mp
-from millpond.directory import StateDirectory
+from millpond.storage.directory import StateDirectory
 app = mp.Application(state_dir="state", topics_dir="topics", loglevel=None)
 app.topic("t")
 with app.get_producer() as producer:

@@ -43,67 +43,87 @@ def test_only_the_spark_part_imports_pyspark(path):
     assert not uses or path.is_relative_to(ROOT / "spark")
 
 
-STATE = {"errors", "duration", "record", "state"}
-CONNECTORS = STATE | {
-    "connectors",
-    "callsite",
-    "windows",
-    "hints",
-    "quix",
-    "async_functions",
+# What a part may know, from the lowest to the highest: a part imports only parts above it here.
+ORDER = [
+    "errors",
     "folders",
     "documents",
-}
-STEPS = CONNECTORS | {"steps", "adapted", "aggregations", "column"}
-ALLOWED = {
-    "documents": set(),
-    "windows": {"duration"},
-    "duration": {"errors"},
-    "async_functions": {"callsite", "errors"},
-    "usercode": {"callsite", "folders", "guard"},
-    "changed": set(),
-    "functions": {"callsite", "errors", "steps", "usercode"},
-    "resource": {"async_functions", "callsite", "errors"},
-    "aggregations": {"errors", "column", "async_functions"},
-    "adapted": {"errors", "aggregations", "async_functions"},
-    "state": STATE,
-    "connectors": CONNECTORS,
-    "options": CONNECTORS | {"options"},
-    "steps": STEPS,
-    "plan": STEPS | {"plan"},
-    "runtime": STEPS | {"plan", "runtime"},
-    "claims": {"plan"},
-    "rename_guess": {"plan", "steps"},
-    "compare": {"plan", "rename_guess", "errors"},
-    "succession": {"claims", "compare", "directory", "errors", "plan", "state"},
+    "arguments",
+    "resource",
+    "record",
+    "column",
+    "aggregations",
+    "state",
+    "wire",
+    "connectors",
+    "program",
+    "options",
+    "config",
+    "windowed",
+    "frame",
+    "worker",
+    "driver",
+    "storage",
+    "testing",
+    "spark",
+    "operations",
+    "app",
+    "admin",
+    "cli",
+]
+
+# Imports that go up the list, each inside of a method or for a type.
+UPWARDS = {("windowed", "frame"), ("frame", "testing")}
+
+# Code of different processes that may not know each other, wherever it is in the list.
+APART = {
+    "program": {"worker", "driver", "storage", "spark"},
+    "wire": {"worker", "driver", "storage", "program", "connectors"},
+    "worker": {"driver", "storage", "spark", "frame"},
+    "driver": {"worker", "storage", "spark"},
+    "storage": {"worker", "driver", "spark"},
+    "testing": {"spark"},
 }
 
+TABLE = ROOT.parents[1] / "ARCHITECTURE.md"
+HEAD = "| part | imports |\n| --- | --- |\n"
 
-@pytest.mark.parametrize("part", ALLOWED)
+
+def graph():
+    """For each part, the parts it imports, inside of functions and for types, too."""
+    found = {}
+    for path in MODULES:
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part != "__init__":
+            found.setdefault(part, set()).update(map(part_of, imported(path)))
+    return {part: uses - {None, part, "__version__"} for part, uses in found.items()}
+
+
+def table():
+    """The table of imports in ARCHITECTURE.md, as it should be."""
+    found = graph()
+    rows = (
+        f"| `{part}` | {', '.join(f'`{name}`' for name in ORDER if name in found[part]) or '-'} |"
+        for part in ORDER
+    )
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def test_every_part_has_its_place_in_the_order():
+    assert sorted(graph()) == sorted(ORDER)
+
+
+@pytest.mark.parametrize("part", ORDER)
 def test_a_part_imports_only_what_lies_below_it(part):
-    files = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").exists() else (ROOT / part).rglob("*.py")
-    for path in files:
-        parts = {part_of(name) for name in imported(path)} - {None}
-        assert parts <= ALLOWED[part], f"{name_of(path)} imports {parts - ALLOWED[part]}"
+    below = set(ORDER[: ORDER.index(part)]) | {high for low, high in UPWARDS if low == part}
+
+    assert graph()[part] <= below
+    assert not graph()[part] & APART.get(part, set())
 
 
-@pytest.mark.parametrize(
-    ("name", "below"),
-    [
-        ("errors", set()),
-        ("callsite", set()),
-        ("folders", set()),
-        ("files", {"errors", "folders"}),
-        ("record", {"errors", "hints"}),
-        ("hints", {"callsite"}),
-        ("quix", {"callsite"}),
-        ("column", {"async_functions", "errors", "hints"}),
-    ],
-)
-def test_the_smallest_modules_import_next_to_nothing(name, below):
-    parts = {part_of(found) for found in imported(ROOT / f"{name}.py")} - {None}
-
-    assert parts <= below
+def test_the_table_of_imports_is_true():
+    """`python tests/unit/test_imports.py` writes it."""
+    assert table() in TABLE.read_text()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +133,8 @@ def test_spark_is_imported_only_where_it_is_needed(path):
     at_top = {part_of(name) for name in imported(path, top_level_only=True)}
 
     assert "spark" not in at_top
-    if path.name not in ("app.py", "cli.py", "warmup.py") and "admin" not in path.parts:
+    part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if part not in ("app", "cli", "operations"):
         assert "spark" not in {part_of(name) for name in imported(path)}
 
 
@@ -156,3 +177,12 @@ def test_running_locally_loads_no_pyspark():
     )
 
     assert loaded_by(code, "pyspark", "py4j") == "[]"
+
+
+if __name__ == "__main__":
+    text = TABLE.read_text()
+    before, _, after = text.partition(HEAD)
+    rest = after.splitlines(keepends=True)
+    while rest and rest[0].startswith("|"):
+        rest.pop(0)
+    TABLE.write_text(before + table() + "".join(rest))

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from millpond import Aggregation, Count, Max, Reduce, Sum
-from millpond.directory import FORMAT, StateDirectory
 from millpond.errors import StateError
-from millpond.plan.layouts import change, following, from_text, origins, text_of, translated
-from millpond.plan.plan import make_plan
-from millpond.runtime.totals import Totals
+from millpond.program.layouts import change, following, from_text, origins, text_of, translated
+from millpond.program.plan import make_plan
+from millpond.storage.directory import StateDirectory
+from millpond.storage.manifest import FORMAT
 from millpond.testing import frame
+from millpond.worker.totals import Totals
 
 OLD = Path(__file__).parent / "manifest-0.1.0.json"
 
@@ -269,7 +270,7 @@ def test_another_length_or_another_way_to_close_is_still_refused(tmp_path):
         sdf = frame().tumbling_window(10).agg(n=Count())
         return make_plan(sdf.final(closing)._graph)
 
-    from millpond.compare import compare
+    from millpond.storage.compare import compare
 
     manifest = directory.admit(plan("watermark"), 8, 1)
 
@@ -279,9 +280,9 @@ def test_another_length_or_another_way_to_close_is_still_refused(tmp_path):
 
 
 def test_a_rename_is_proposed_only_where_nothing_would_be_lost():
-    from millpond.claims import claims_of
-    from millpond.compare import compare
-    from millpond.directory import Manifest
+    from millpond.storage.claims import claims_of
+    from millpond.storage.compare import compare
+    from millpond.storage.manifest import Manifest
 
     def plan(name, **fields):
         return make_plan(frame().agg(name=name, **fields)._graph)

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import pytest
 
-from millpond import lease
-from millpond.directory import Manifest, StateDirectory
 from millpond.errors import GroupInUseError, StateError
-from millpond.files import FileInfo, Location
-from millpond.lease import Owner, holder, take
-from millpond.lock import locked
+from millpond.storage import lease
+from millpond.storage.directory import StateDirectory
+from millpond.storage.files import FileInfo, Location
+from millpond.storage.lease import Owner, holder, take
+from millpond.storage.lock import locked
+from millpond.storage.manifest import Manifest
 
 NOW, DEAD = 1_000_000_000, 0
 """Times of the store, in milliseconds: now, and when a holder that is silent renewed its lease."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from millpond.cli import command
+from millpond.cli.loading import load_application
+from millpond.cli.main import command
 from millpond.errors import ConfigError, StateError
-from millpond.loading import load_application
 
 APP = """
 import millpond as mp
@@ -97,7 +97,7 @@ def test_a_thread_that_runs_the_program_ends_without_a_word():
     thread = "import threading\nt = threading.Thread(target=app.run)\nt.start()\nt.join()\n"
     write({"app.py": APP + COUNT + thread})
 
-    explain = [sys.executable, "-m", "millpond.cli", "explain", "app.py"]
+    explain = [sys.executable, "-m", "millpond.cli.main", "explain", "app.py"]
     done = subprocess.run(explain, capture_output=True, text=True)
 
     assert "apply count" in done.stdout

@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import millpond
-from millpond import cli
-from millpond.runtime.gather import BatchReport
+from millpond.cli import main
+from millpond.driver.gather import BatchReport
 
 
 @pytest.mark.parametrize("word", ["--version", "version"])
 def test_the_command_shows_the_version(word):
-    shown = CliRunner().invoke(cli.command, [word])
+    shown = CliRunner().invoke(main.command, [word])
 
     assert shown.exit_code == 0
     assert shown.output == f"millpond {metadata('millpond')['Version']}\n"

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
 from millpond.errors import EngineError
-from millpond.spark.pipe import SparkStore
+from millpond.spark.state_client import SparkStore
 
 
 class Server:

@@ -8,9 +8,9 @@ import time
 import pytest
 from rich.pretty import pretty_repr
 
+from millpond.driver.printing import Printer, rendered
+from millpond.driver.progress import Meter
 from millpond.errors import ConfigError
-from millpond.printing import Printer, rendered
-from millpond.progress import Meter
 from millpond.testing import frame, run_local
 
 LONG = {"name": "a" * 30, "values": list(range(30)), "inner": {"b": "c" * 40}}
@@ -64,7 +64,7 @@ def test_a_meter_prints_everything_before_it_ends(capsys):
 
 _BLOCKED = """
 import sys, threading, time
-from millpond.printing import Printer
+from millpond.driver.printing import Printer
 stop = threading.Event()
 printer = Printer(stop)
 threading.Timer(0.5, stop.set).start()

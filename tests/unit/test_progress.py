@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from millpond.progress import Meter
-from millpond.runtime.gather import BatchReport
-from millpond.runtime.held import HeldBack
+from millpond.driver.gather import BatchReport
+from millpond.driver.held_back import HeldBack
+from millpond.driver.progress import Meter
 
 
 class Clock:

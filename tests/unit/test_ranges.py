@@ -12,10 +12,10 @@ import millpond as mp
 from millpond.config import DEFAULT_BATCH
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.sources import LogReader
-from millpond.runtime.clock import Clockwork
-from millpond.runtime.history import HistoryReader
+from millpond.driver.timekeeper import Clockwork
 from millpond.spark import source
 from millpond.spark.source import FORMAT, RangeReader, ReaderSettings
+from millpond.worker.history import HistoryReader
 
 
 def reader_of(tmp_path, tasks=2, **readers):

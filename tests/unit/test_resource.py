@@ -7,7 +7,7 @@ import pytest
 
 import millpond as mp
 from millpond.errors import ConfigError, ResourceError, StepError
-from millpond.functions import pack
+from millpond.program.functions import pack
 from millpond.testing import LocalEngine, frame, run_local
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from millpond.functions import pack
-from millpond.usercode import code_of
+from millpond.program.functions import pack
+from millpond.program.user_code import code_of
 
 WORKER = """
 import json, pickle, sys
-from millpond import usercode
+from millpond.program import user_code
 codes, expression = pickle.loads(bytes.fromhex(sys.argv[1]))
 given = []
 for code in codes:
-    usercode.enter(code)
+    user_code.enter(code)
     given.append(eval(expression))
 print(json.dumps(given))
 """

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import millpond as mp
-from millpond.checkpoint import Checkpoint
 from millpond.errors import (
     ConfigError,
     EngineError,
@@ -20,10 +19,11 @@ from millpond.errors import (
     UnsupportedCheckpointError,
     ValueTypeError,
 )
-from millpond.files import local, writing
 from millpond.spark import versions
 from millpond.spark.query import engine_error
 from millpond.spark.statestore import told
+from millpond.storage.checkpoint import Checkpoint
+from millpond.storage.files import local, writing
 from millpond.testing import frame, run_local
 
 PROGRAM = """

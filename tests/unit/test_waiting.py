@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 import millpond as mp
+from millpond.driver.progress import Meter
+from millpond.driver.waiting import Reminder, Waiting, Waits
 from millpond.errors import ConfigError, StepError
-from millpond.progress import Meter
-from millpond.runtime.at_work import step_in
-from millpond.runtime.batch import records_schema
-from millpond.runtime.place import IDLE, READS, RUNS, SIZE, Place, Spot
-from millpond.runtime.waiting import Reminder, Waiting, Waits
-from millpond.spark.places import lost_task
+from millpond.spark.worker_places import lost_task
 from millpond.testing import run_local
+from millpond.wire.packed_rows import records_schema
+from millpond.wire.place import IDLE, READS, RUNS, SIZE, Place, Spot
+from millpond.worker.current_step import step_in
 
 
 def waiting(seconds, what="waiting for sink 'orders' (app.py:20)", **more):

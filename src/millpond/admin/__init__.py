@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from millpond.admin import change, export, health, look
-from millpond.admin.change import Rescaled, Rewound
-from millpond.admin.drop import Dropped, drop
-from millpond.admin.health import Problem, Repaired, Verified
-from millpond.admin.items import (
+from millpond.app import Application
+from millpond.operations import export, mutations, queries, recovery
+from millpond.operations.drop import Dropped, drop
+from millpond.operations.items import (
     ChangedValue,
     Difference,
     GroupInfo,
@@ -28,8 +27,9 @@ from millpond.admin.items import (
     KeyTimer,
     StateItem,
 )
-from millpond.admin.opened import At, Opened
-from millpond.app import Application
+from millpond.operations.mutations import Rescaled, Rewound
+from millpond.operations.recovery import Problem, Repaired, Verified
+from millpond.operations.session import At, Opened
 
 __all__ = [
     "Admin",
@@ -123,22 +123,19 @@ class Admin:
 
     def info(self) -> GroupInfo:
         """Return what there is: generations, stores, keys, bytes, batches, watermark."""
-        return look.info(self._opened)
+        return queries.info(self._opened)
 
     def is_empty(self) -> bool:
         """Tell whether the group has no state yet."""
-        manifest = self._opened.directory.load()
-        if manifest is None or not manifest.layers:
-            return True
-        return self._opened.directory.checkpoint(manifest).last() is None
+        return self._opened.is_empty()
 
     def get(self, key: Any, store: str | None = None, at: At = None) -> dict[Any, Any]:
         """Return the names and values of one key; empty where it has none."""
-        return look.get(self._opened, key, store, at)
+        return queries.get(self._opened, key, store, at)
 
     def items(self, key: Any, store: str | None = None, at: At = None) -> list[StateItem]:
         """Return the values of one key in every store that has it."""
-        return look.items(self._opened, key, store, at)
+        return queries.items(self._opened, key, store, at)
 
     def scan(
         self,
@@ -155,11 +152,11 @@ class Admin:
             store: Only this store.
             at: State at this batch or time.
         """
-        return look.scan(self._opened, store, at, prefix, where)
+        return queries.scan(self._opened, store, at, prefix, where)
 
     def timers(self, at: At = None) -> Iterator[KeyTimer]:
         """Yield every timer that waits."""
-        return look.timers(self._opened, at)
+        return queries.timers(self._opened, at)
 
     def history(
         self, key: Any, store: str | None = None, records: bool = True
@@ -172,15 +169,15 @@ class Admin:
             records: Also find the records that caused the latest changes, where the source still
                 has them (it needs the application, and reads those batches again).
         """
-        return look.history(self._opened, key, store, records)
+        return queries.history(self._opened, key, store, records)
 
     def diff(self, before: At, after: At = None, store: str | None = None) -> Iterator[Difference]:
         """Yield every value that two batches do not have in common."""
-        return look.diff(self._opened, before, after, store)
+        return queries.diff(self._opened, before, after, store)
 
     def top(self, limit: int = 10, by: str = "bytes") -> list[KeySize]:
         """Return the keys that keep most ("bytes") or changed most often ("changes")."""
-        return look.top(self._opened, limit, by)
+        return queries.top(self._opened, limit, by)
 
     # --- tables and files -------------------------------------------------------------------
 
@@ -227,7 +224,7 @@ class Admin:
 
     def verify(self) -> Verified:
         """Read every file, compare checksums, take every page apart; say what is damaged."""
-        return health.verify(self._opened)
+        return recovery.verify(self._opened)
 
     def repair(self, lose_edits: bool = True) -> Repaired:
         """Go back to the last batch that is whole; the batches behind it are done again.
@@ -237,7 +234,7 @@ class Admin:
         Args:
             lose_edits: Whether changes by hand may be lost that come behind that batch.
         """
-        return health.repair(self._opened, lose_edits)
+        return recovery.repair(self._opened, lose_edits)
 
     # --- changing ---------------------------------------------------------------------------
 
@@ -246,10 +243,10 @@ class Admin:
 
         A value that expires still does when it would have.
         """
-        scope, name = change.place(self._opened, store)
-        return change.set_values(self._opened, scope, name, [(key, values)], "set")
+        scope, name = mutations.place(self._opened, store)
+        return mutations.set_values(self._opened, scope, name, [(key, values)], "set")
 
-    def delete(self, key: Any, name: Any = change.ALL, store: str | None = None) -> int:
+    def delete(self, key: Any, name: Any = mutations.ALL, store: str | None = None) -> int:
         """Delete one name of a key, or all it has; return how many values are gone.
 
         Args:
@@ -258,7 +255,7 @@ class Admin:
             store: In which store. Default: with a name, the only store there is; without, in
                 every store, and the key's timers too.
         """
-        return change.delete(self._opened, key, name, store)
+        return mutations.delete(self._opened, key, name, store)
 
     def import_file(self, path: str | Path, store: str | None = None) -> int:
         """Set the values of a file as `export` writes it; return how many changed.
@@ -277,7 +274,7 @@ class Admin:
             new: What it is to be called.
             dry_run: Only look whether it can be moved.
         """
-        return change.rename(self._opened, old, new, dry_run)
+        return mutations.rename(self._opened, old, new, dry_run)
 
     def drop(self, *stores: str, dry_run: bool = False) -> Dropped:
         """Drop stores: their values and timers go from all keys, all other state stays.
@@ -297,21 +294,21 @@ class Admin:
                 out is not written a second time. "again": all that is done again is written again.
             dry_run: Only say what it would mean.
         """
-        return change.rewind(self._opened, to, outputs, dry_run)
+        return mutations.rewind(self._opened, to, outputs, dry_run)
 
     def fork(self, group: str, at: At = None, state_dir: str | None = None) -> int:
         """Copy the state to a group of another name, which goes on by itself.
 
         Returns the batch from which it goes on. The application may run meanwhile.
         """
-        return change.fork(self._opened, group, at, state_dir)
+        return mutations.fork(self._opened, group, at, state_dir)
 
     def backup(self, path: str | Path) -> int:
         """Copy the state to another state directory; return the batch it is of.
 
         The application may run meanwhile.
         """
-        return change.backup(self._opened, str(path))
+        return mutations.backup(self._opened, str(path))
 
     def restore(self, path: str | Path, dry_run: bool = False) -> int:
         """Replace the state with that of a backup; return the batch it is of.
@@ -319,8 +316,8 @@ class Admin:
         Records behind that batch are read again, and what they give is written again.
         `dry_run`: only look what would become of it.
         """
-        return change.restore(self._opened, str(path), dry_run)
+        return mutations.restore(self._opened, str(path), dry_run)
 
     def rescale(self, partitions: int) -> Rescaled:
         """Divide the state into more or fewer parts: so many tasks work on it at a time."""
-        return change.rescale(self._opened, partitions)
+        return mutations.rescale(self._opened, partitions)

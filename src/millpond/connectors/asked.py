@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millpond.hints import missing, public
+from millpond.arguments.hints import missing, public
 
 __all__ = ["ConsumerHints", "ProducerHints"]
 

@@ -11,15 +11,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from millpond.connectors.asked import ConsumerHints, ProducerHints
-from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.connectors.limits import Limits
-from millpond.connectors.log import SEGMENT, Log
-from millpond.connectors.serde import BytesSerializer
-from millpond.connectors.topic import Topic, check_name
-from millpond.duration import LATEST_MS
-from millpond.errors import ConfigError, SerializationError, TopicError, shown
-from millpond.quix import (
+from millpond.arguments.duration import LATEST_MS
+from millpond.arguments.quix import (
     PRODUCE,
     PRODUCE_OWN,
     SUBSCRIBE,
@@ -29,7 +22,14 @@ from millpond.quix import (
     check_keywords,
     warn_ignored,
 )
+from millpond.connectors.asked import ConsumerHints, ProducerHints
+from millpond.connectors.limits import Limits
+from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.serde import BytesSerializer
+from millpond.connectors.topic import Topic, check_name
+from millpond.errors import ConfigError, SerializationError, TopicError, shown
 from millpond.record import Record
+from millpond.wire.headers import decode_headers, encode_headers
 
 __all__ = [
     "Consumer",

@@ -20,12 +20,12 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from millpond.connectors import inflight
 from millpond.connectors.registry import shorter
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import JSONDeserializer
 from millpond.errors import SerializationError, shown
 from millpond.state.codec import Codec
+from millpond.wire import any_value
 
 __all__ = ["Columns", "RowDeserializer", "RowError", "name_row", "read_segments", "unreadable"]
 
@@ -77,7 +77,7 @@ class RowDeserializer:
         if data[:1] == _BAD:
             with suppress(msgspec.MsgspecError):  # a line may begin like this, too
                 raise RowError(*_decode_bad(data[1:]))
-        return JSONDeserializer()(data) if self._is_json else inflight.decode(data)
+        return JSONDeserializer()(data) if self._is_json else any_value.decode(data)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _of_lines(lines: list[bytes], name: str, columns: Columns, modified: int) ->
 
 def _of_rows(rows: list[Any], name: str, columns: Columns, modified: int) -> Found:
     """Return the records of rows; a row that could not be read has its error in its place."""
-    encode, pick = inflight.pickled, _picker(columns, modified)
+    encode, pick = any_value.pickled, _picker(columns, modified)
     if columns.key is None and columns.timestamp is None and RowError not in set(map(type, rows)):
         return [None] * len(rows), list(map(encode, rows)), [modified] * len(rows)
     keys, values, times = [], [], []

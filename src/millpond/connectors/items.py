@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.connectors.headers import encode_headers
-from millpond.duration import as_int64
+from millpond.arguments.duration import as_int64
 from millpond.errors import ConfigError, SerializationError, shown
+from millpond.wire.headers import encode_headers
 
 __all__ = ["as_record"]
 

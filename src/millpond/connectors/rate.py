@@ -12,11 +12,11 @@ from math import isqrt
 
 import pyarrow as pa
 
+from millpond.arguments.duration import Duration, milliseconds
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name
-from millpond.duration import Duration, milliseconds
 from millpond.errors import ConfigError, shown
 
 __all__ = ["RateReader", "RateSource"]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import cloudpickle
 import msgspec
 
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
 from millpond.connectors.registry import (
     Registered,
     SchemaRegistryClientConfig,

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
 from millpond.connectors.protocols import Sink, SinkBatch
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown

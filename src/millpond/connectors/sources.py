@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.connectors import inflight
 from millpond.connectors.file_list import LIST, FileList, kind_of, open_regular
 from millpond.connectors.file_rows import (
     Columns,
@@ -34,6 +33,7 @@ from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import check_name, no_offsets
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown
 from millpond.state.codec import Codec
+from millpond.wire import any_value
 
 __all__ = ["CRASH", "END", "FileSource", "ListSource", "RateReader", "RateSource", "SparkSource"]
 
@@ -112,7 +112,7 @@ class TypedDeserializer:
         if data[:1] != _PICKLE:
             return self._codec.decode(data[1:])
         if self._pickles:
-            return inflight.decode(data[1:])
+            return any_value.decode(data[1:])
         msg = (
             f"source {self._source!r}: the state directory holds a pickle among the records, and "
             "reading one may run any code.\nFix: ListSource(..., pickles=True), if nobody else can "
@@ -202,7 +202,7 @@ class ListSource:
             return _TYPED + self.codec.encode(value)
         except ValueTypeError as error:
             if self.pickles:
-                return _PICKLE + inflight.encode(value)
+                return _PICKLE + any_value.encode(value)
             fix = f"{str(error).rstrip('.')}; or ListSource(..., pickles=True)."
             raise ValueTypeError(f"source {self.name!r}: {fix}") from None
 
@@ -448,7 +448,7 @@ class SparkSource:
 
     @property
     def value_deserializer(self) -> Deserializer:
-        return inflight.decode
+        return any_value.decode
 
     @property
     def key_deserializer(self) -> Deserializer:

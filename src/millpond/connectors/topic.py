@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.async_functions import refuse_async
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.windows import LIVE, Clocking
 from millpond.connectors.serde import Deserializer, Serializer, bound, deserializer, serializer
 from millpond.errors import ConfigError, TopicError, shown
 from millpond.record import Headers, Record
-from millpond.windows import LIVE, Clocking
 
 __all__ = ["TimestampType", "Topic", "TopicConfig", "check_name", "no_offsets"]
 

@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millpond.connectors import inflight
 from millpond.connectors.log import SEGMENT
 from millpond.connectors.sources import SparkSource
-from millpond.functions import pack
-from millpond.plan.plan import Plan
-from millpond.runtime.batch import PACKED
+from millpond.program.functions import pack
+from millpond.program.plan import Plan
+from millpond.spark.code_shipping import Shipment
 from millpond.spark.session import register
-from millpond.spark.ship import Shipment
 from millpond.spark.source import FORMAT, ReaderSettings, source_of
 from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
 from millpond.state.codec import Codec
+from millpond.wire import any_value
+from millpond.wire.packed_rows import PACKED
 
 __all__ = ["compile_plan"]
 
@@ -92,7 +92,7 @@ class _RowsToSegment:
         keys = [None if self._key is None else row[self._key] for row in rows]
         columns = [
             pa.array([None if k is None else self._codec.encode(k) for k in keys], pa.binary()),
-            pa.array([inflight.encode(row) for row in rows], pa.binary()),
+            pa.array([any_value.encode(row) for row in rows], pa.binary()),
             # A row without a time fails as a record, like one whose time is none.
             pc.fill_null(batch.column("__time").cast(pa.int64()), -(2**63)),
             pa.nulls(len(rows), pa.binary()),

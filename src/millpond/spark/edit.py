@@ -18,16 +18,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from millpond.checkpoint import Batch, Checkpoint
 from millpond.config import PARTITIONS
-from millpond.files import local
 from millpond.folders import Scratch
-from millpond.runtime.batch import PACKED
-from millpond.spark.pipe import BLOB as BLOB_SCHEMA
-from millpond.spark.pipe import BLOB_ID, SparkStore
 from millpond.spark.session import register
+from millpond.spark.state_client import BLOB as BLOB_SCHEMA
+from millpond.spark.state_client import BLOB_ID, SparkStore
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
+from millpond.storage.checkpoint import Batch, Checkpoint
+from millpond.storage.files import local
+from millpond.wire.packed_rows import PACKED
 
 __all__ = ["CLEAR", "EDITS", "moved", "run_edit", "write_shape", "written"]
 

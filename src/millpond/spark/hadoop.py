@@ -17,8 +17,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millpond.errors import StateError
-from millpond.files import FileInfo, is_object_store
 from millpond.spark.session import OBJECT_STORE
+from millpond.storage.files import FileInfo, is_object_store
 
 __all__ = ["HadoopFiles"]
 

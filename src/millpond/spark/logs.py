@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from millpond.files import is_remote
 from millpond.folders import Scratch
+from millpond.storage.files import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from millpond import errors
-from millpond.checkpoint import Checkpoint
 from millpond.errors import (
     DamagedStateError,
     EngineError,
@@ -28,8 +27,15 @@ from millpond.errors import (
     StepError,
     UnsupportedCheckpointError,
 )
-from millpond.runtime.batch import Row
-from millpond.spark.said import disk_trouble, is_damage, is_unsupported, said, what_is_damaged
+from millpond.spark.translated_errors import (
+    disk_trouble,
+    is_damage,
+    is_unsupported,
+    said,
+    what_is_damaged,
+)
+from millpond.storage.checkpoint import Checkpoint
+from millpond.wire.packed_rows import Row
 
 __all__ = ["Query", "engine_error", "without_py4j_log"]
 

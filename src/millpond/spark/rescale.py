@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millpond.checkpoint import Checkpoint
 from millpond.spark.statestore import telling
+from millpond.storage.checkpoint import Checkpoint
 
 __all__ = ["Fingerprint", "fingerprint", "fingerprints", "repartition", "together"]
 

@@ -23,11 +23,10 @@ from pyspark.sql.datasource import DataSource
 
 from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError, MillpondError
-from millpond.files import is_object_store, is_remote
 from millpond.folders import java_folder
-from millpond.spark.archive import options_for_use
+from millpond.spark.class_archive import options_for_use
+from millpond.spark.fork_server import open_fork_server
 from millpond.spark.logs import log_options
-from millpond.spark.nursery import open_nursery
 from millpond.spark.secrets import (
     DEFAULT_OPTIONS,
     EXTRA_OPTIONS,
@@ -47,6 +46,7 @@ from millpond.spark.versions import (
     java_version,
     judge,
 )
+from millpond.storage.files import is_object_store, is_remote
 
 __all__ = [
     "OBJECT_STORE",
@@ -490,6 +490,6 @@ def _python() -> str:
     if os.name != "posix" or {"SPARK_HOME", "PYSPARK_PYTHON"} & os.environ.keys():
         return sys.executable
     try:
-        return open_nursery()
+        return open_fork_server()
     except OSError:  # no room for temporary files, or not to execute them, or too long a path
         return sys.executable

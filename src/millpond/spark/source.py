@@ -26,10 +26,10 @@ from pyspark.sql.streaming.datasource import (
 
 from millpond.connectors.protocols import Offsets
 from millpond.documents import unsealed
+from millpond.driver.clock_jumps import JumpWatch
+from millpond.driver.timekeeper import Clockwork, Timekeeper
 from millpond.errors import TopicError
-from millpond.runtime.clock import Clockwork, Timekeeper
-from millpond.runtime.jumps import JumpWatch
-from millpond.spark.ship import Shipment
+from millpond.spark.code_shipping import Shipment
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
 

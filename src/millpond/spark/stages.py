@@ -16,17 +16,17 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.errors import BrokerError, TopicError
-from millpond.plan.plan import Plan, Stage
-from millpond.runtime.batch import Row, wake_row
-from millpond.runtime.clock import Clock
-from millpond.runtime.keyed import run_group
-from millpond.runtime.place import Place
-from millpond.runtime.read import entered, given_up, read_range, run_source
-from millpond.runtime.stage import StageRunner
-from millpond.spark.pipe import BLOB, BLOB_ID, SparkStore
-from millpond.spark.ship import Shipment
+from millpond.program.plan import Plan, Stage
+from millpond.spark.activity import place_here
+from millpond.spark.code_shipping import Shipment
 from millpond.spark.source import WAKE
-from millpond.spark.watched import place_here
+from millpond.spark.state_client import BLOB, BLOB_ID, SparkStore
+from millpond.wire.clock import Clock
+from millpond.wire.packed_rows import Row, wake_row
+from millpond.wire.place import Place
+from millpond.worker.key_group import run_group
+from millpond.worker.read_source import entered, given_up, read_range, run_source
+from millpond.worker.stage import StageRunner
 
 __all__ = ["LayerProcessor", "ReadStage", "RowsStage"]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -19,26 +19,36 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millpond.checkpoint import Checkpoint
+from millpond.arguments.duration import LATEST_MS
 from millpond.connectors.serde import key_to_text
-from millpond.duration import LATEST_MS
 from millpond.errors import (
     DamagedStateError,
     EngineError,
     StateError,
     UnsupportedCheckpointError,
 )
-from millpond.spark.said import is_damage, is_unsupported, said, what_is_damaged
+from millpond.spark.translated_errors import is_damage, is_unsupported, said, what_is_damaged
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
 from millpond.state.rows import changes, group_rows, group_timers
 from millpond.state.store import MemoryStore
-
-if TYPE_CHECKING:
-    from millpond.admin.fields import Fields
+from millpond.storage.checkpoint import Checkpoint
 
 __all__ = ["StateReader", "blobs_at", "counted", "differing", "largest", "telling"]
+
+
+class Fields(Protocol):
+    """Shows what a store keeps as aggregations and windows."""
+
+    def has(self, scope: str, store: str) -> bool:
+        """Tell whether what a store keeps is shown in another way."""
+
+    def shown(
+        self, scope: str, store: str, name: bytes, value: bytes | None
+    ) -> Iterable[tuple[Any, Any]]:
+        """Return names and values as people see them."""
+
 
 _ROWS = "scope string, key binary, store string, name binary, value binary, expires long"
 _TEXTS = "scope string, store string, key string, name string, value string, expires timestamp"

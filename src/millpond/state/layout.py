@@ -7,7 +7,7 @@ cost of a batch follows the keys it touches, not the keys that exist. What is la
 own: a value has one, a key with very many names has pages of names (see `names`).
 
 Blobs, by first letter of their id: `h` the head of the group, `p` + number a page, `v` + hash a
-large value, `n` + hash + number a page of names, `a` a part of an agenda, `u` + name a table.
+large value, `n` + hash + number a page of names, `a` a part of a timer index, `u` + name a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 from msgspec.msgpack import Ext
 
 from millpond.errors import DamagedStateError
-from millpond.state.agenda import NEVER, Agenda
 from millpond.state.blobs import (
     LARGE_KEY,
     LARGE_VALUE,
@@ -37,6 +36,7 @@ from millpond.state.blobs import (
 from millpond.state.codec import Codec
 from millpond.state.names import Names
 from millpond.state.store import Store
+from millpond.state.timer_index import NEVER, TimerIndex
 
 __all__ = ["Entry", "Pages", "keys_of_page", "table_id"]
 
@@ -108,7 +108,9 @@ class Pages:
         self.keys: int
         self.count, self.bytes, self.keys, *more = read(head, "head") if head else (1, 0, 0)
         heads = more[0] if more else {}
-        self.agendas = {name: Agenda(store, name.encode(), head) for name, head in heads.items()}
+        self.timer_indexes = {
+            name: TimerIndex(store, name.encode(), head) for name, head in heads.items()
+        }
         """By the name of the clock that they go by."""
         self.clock: bytes = more[1] if len(more) > 1 else b""
         """What the clocks showed when somebody last said so; see `runtime.clock`."""
@@ -153,11 +155,11 @@ class Pages:
             raise DamagedStateError(msg + REPAIR)
         return blob
 
-    def agenda(self, clock: str) -> Agenda:
-        """Return the agenda of a clock."""
-        if clock not in self.agendas:
-            self.agendas[clock] = Agenda(self._store, clock.encode())
-        return self.agendas[clock]
+    def timer_index(self, clock: str) -> TimerIndex:
+        """Return the timer index of a clock."""
+        if clock not in self.timer_indexes:
+            self.timer_indexes[clock] = TimerIndex(self._store, clock.encode())
+        return self.timer_indexes[clock]
 
     def table(self, name: str) -> bytes | None:
         """Return the table of a name, as it was written."""
@@ -182,10 +184,14 @@ class Pages:
             self._save(number, page)
         if changed:
             self._grow(2 * sum(page.size for _, page in changed) // PAGE_BYTES + _MORE_SPLITS)
-        for name, agenda in self.agendas.items():
-            if agenda.is_changed:
-                agenda.flush((clocks or {}).get(name, NEVER))
-        heads = {name: agenda.head for name, agenda in self.agendas.items() if agenda.head}
+        for name, timer_index in self.timer_indexes.items():
+            if timer_index.is_changed:
+                timer_index.flush((clocks or {}).get(name, NEVER))
+        heads = {
+            name: timer_index.head
+            for name, timer_index in self.timer_indexes.items()
+            if timer_index.head
+        }
         state = (self.count, self.bytes, self.keys)
         more = (heads, self.clock) if self.clock else (heads,) if heads else ()
         head = VERSION + encode(state + more)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.duration import Duration
+from millpond.arguments.duration import Duration
 from millpond.errors import StateError, ValueTypeError, shown
 from millpond.state.view import UNSET, KeyScope, State, version_name
 

@@ -14,13 +14,13 @@ from zlib import crc32
 import msgspec
 from msgspec.msgpack import Ext
 
-from millpond.duration import Duration, milliseconds, moment
+from millpond.arguments.duration import Duration, milliseconds, moment
 from millpond.errors import ConfigError, ValueTypeError, shown
-from millpond.state.agenda import NEVER
 from millpond.state.blobs import CONTAINER, EXPIRING, LARGE_VALUE, value_size
 from millpond.state.codec import Codec
 from millpond.state.layout import LARGE_BYTES, MOST_BYTES, Entry, Page, Pages
 from millpond.state.names import Names, Taken
+from millpond.state.timer_index import NEVER
 
 __all__ = [
     "DEFAULT_STORE",
@@ -47,9 +47,9 @@ DEFAULT_STORE = "default"
 _MARK = "\x1f"
 
 # Names that belong to no store, so they have one mark only: the timers of a key, for each clock the
-# moment of its hint, and for each store the version of its values.
+# moment of its timer, and for each store the version of its values.
 _TIMERS = _MARK + "t"
-_HINT = _MARK + "h"
+_TIMER_AT = _MARK + "h"
 _VERSION = _MARK + "m"
 _BYTE_MARK = b"\xc1"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -173,21 +173,21 @@ class KeyScope:
                 del entry[name]
             self.place.page.is_changed = True
 
-    def remind(self, due: int, clock: str) -> None:
+    def register(self, due: int, clock: str) -> None:
         """See to it that the key in view is looked at when a clock shows `due`."""
-        name = _HINT + clock
+        name = _TIMER_AT + clock
         entry = self.place.entry
         pending = None if entry is None else entry.get(name)
         if pending is None or due < pending:
             self.put(name, due)
-            self.pages.agenda(clock).add(due, self.place.key)
+            self.pages.timer_index(clock).add(due, self.place.key)
 
-    def take_hint(self, due: int, clock: str) -> bool:
-        """Tell whether the hint for `due` is the one the key in view waits for; forget it then."""
+    def take_timer(self, due: int, clock: str) -> bool:
+        """Tell whether the timer for `due` is the one the key in view waits for; forget it then."""
         entry = self.place.entry
-        if entry is None or entry.get(_HINT + clock) != due:
+        if entry is None or entry.get(_TIMER_AT + clock) != due:
             return False
-        del entry[_HINT + clock]
+        del entry[_TIMER_AT + clock]
         self.place.page.is_changed = True
         return True
 
@@ -338,7 +338,7 @@ class State:
             value = self._expiring(name, value, ttl)
         scope = self._scope
         place = scope.place
-        if scope.pages.agendas and ttl is UNSET and self._ttl_ms is None:
+        if scope.pages.timer_indexes and ttl is UNSET and self._ttl_ms is None:
             self._forget_expired(name)
         if place.entry is None or scope.journal is not None:
             scope.put(name, value)
@@ -446,9 +446,9 @@ class State:
         timers.setdefault(self._owner, {})[name] = (due, clock)
         scope.put_timers(timers)
         if clock == "event":
-            scope.remind(due + self._clock.delay_ms, self._clock.name)
+            scope.register(due + self._clock.delay_ms, self._clock.name)
         else:
-            scope.remind(due, WALL)
+            scope.register(due, WALL)
 
     def cancel_timer(self, name: str) -> None:
         """Forget a timer of this step and key; no error where there is none."""
@@ -533,7 +533,7 @@ class State:
         stored = _pack(value)
         if len(stored) > LARGE_BYTES:
             self._scope.place.page.has_large = True
-        self._scope.remind(expires + self._clock.delay_ms, self._clock.name)
+        self._scope.register(expires + self._clock.delay_ms, self._clock.name)
         moment = expires.to_bytes(8, "big", signed=True)
         return Ext(EXPIRING, moment + self._clock.tag + stored)
 
@@ -663,7 +663,7 @@ def _value_bytes(pages: Pages, value: Any) -> tuple[bytes, int | None]:
 
 
 def _is_ours(name: str | bytes) -> bool:
-    """Tell whether a name is none of a store's: a hint, the timers, a version."""
+    """Tell whether a name is none of a store's: a registered moment, the timers, a version."""
     return isinstance(name, str) and name[:1] == _MARK and _MARK not in name[1:]
 
 

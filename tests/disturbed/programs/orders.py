@@ -17,8 +17,8 @@ import pyarrow as pa
 import millpond as mp
 from millpond import admin
 from millpond.connectors.log import SEGMENT, Log
-from millpond.directory import StateDirectory
 from millpond.errors import DamagedStateError, StateError
+from millpond.storage.directory import StateDirectory
 
 BATCH, BATCHES = 12, 5
 

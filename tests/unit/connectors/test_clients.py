@@ -13,12 +13,12 @@ from millpond.connectors.clients import Consumer, LogWriter, Producer, choose_pa
 from millpond.connectors.kafka.clients import KafkaConsumer, KafkaProducer
 from millpond.connectors.log import Log
 from millpond.connectors.topic import TopicConfig, make_topic
+from millpond.driver.deliver import Delivery
+from millpond.driver.gather import BatchReport, Gathered
 from millpond.errors import ConfigError, SerializationError, TopicError
-from millpond.plan.plan import make_plan
-from millpond.runtime.batch import records_schema
-from millpond.runtime.deliver import Delivery
-from millpond.runtime.gather import BatchReport, Gathered
+from millpond.program.plan import make_plan
 from millpond.testing import frame
+from millpond.wire.packed_rows import records_schema
 
 
 @pytest.fixture

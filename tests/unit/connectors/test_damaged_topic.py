@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.connectors import segments
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.sources import LogReader

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millpond import Application
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.connectors.topic import TopicConfig
 from millpond.errors import TopicError
 

@@ -15,7 +15,7 @@ from millpond.connectors import file_rows
 from millpond.connectors.file_rows import RowError
 from millpond.connectors.serde import fast
 from millpond.errors import SerializationError, TopicError
-from millpond.runtime.read import read_range
+from millpond.worker.read_source import read_range
 
 T = 1_714_521_600_000
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.connectors.headers import encode_headers
 from millpond.connectors.limits import Limits, refused
-from millpond.runtime.batch import HEADERS, records_schema
+from millpond.wire.headers import encode_headers
+from millpond.wire.packed_rows import HEADERS, records_schema
 
 NOW, HOUR = 1_794_700_000_000, 3_600_000
 

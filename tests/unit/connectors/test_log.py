@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millpond import Application
-from millpond.cli import command
+from millpond.cli.main import command
 from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
 from millpond.documents import sealed
 from millpond.errors import DamagedTopicError, TopicError

@@ -8,8 +8,6 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from millpond.connectors import inflight
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.serde import (
     JSONDeserializer,
     JSONSerializer,
@@ -20,6 +18,8 @@ from millpond.connectors.serde import (
 )
 from millpond.connectors.topic import TopicConfig, check_name, make_topic
 from millpond.errors import ConfigError, SerializationError
+from millpond.wire import any_value
+from millpond.wire.headers import decode_headers, encode_headers
 
 
 @pytest.mark.parametrize(
@@ -181,29 +181,29 @@ class Own:
     ids=repr,
 )
 def test_any_value_moves_and_arrives_as_a_copy(value):
-    back = inflight.decode(inflight.encode(value))
+    back = any_value.decode(any_value.encode(value))
 
     assert back == value
     assert type(back) is type(value)
-    assert inflight.copy_value(value) == value
+    assert any_value.copy_value(value) == value
 
 
 def test_a_copy_shares_nothing_with_the_original():
     value = {"a": [Own([1])]}
 
-    copy = inflight.copy_value(value)
+    copy = any_value.copy_value(value)
     copy["a"][0].x.append(2)
 
     assert value["a"][0].x == [1]
 
 
 def test_a_function_moves_by_value():
-    assert inflight.decode(inflight.encode(lambda x: x + 1))(1) == 2
+    assert any_value.decode(any_value.encode(lambda x: x + 1))(1) == 2
 
 
 def test_what_cannot_move_gives_a_fix():
     with pytest.raises(SerializationError, match="cannot move to another stage(.|\n)*Fix:"):
-        inflight.encode(i for i in ())
+        any_value.encode(i for i in ())
 
 
 # --- topics ---------------------------------------------------------------------------------

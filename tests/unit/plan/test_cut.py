@@ -1,9 +1,9 @@
 import pytest
 
 from millpond.errors import PlanError
-from millpond.plan.plan import make_plan
-from millpond.plan.validate import check_graph
-from millpond.steps.graph import Graph
+from millpond.program.graph import Graph
+from millpond.program.plan import make_plan
+from millpond.program.validate import check_graph
 from millpond.testing import ListSource, frame
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millpond.runtime.batch import BEFORE, BEHIND, by_group, in_order, records_schema
+from millpond.wire.packed_rows import BEFORE, BEHIND, by_group, in_order, records_schema
 
 ENDS = [-(2**63), 2**63 - 1]
 

@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
-from millpond.runtime.clock import Clock, Clockwork, PointSettings, Timekeeper
-from millpond.runtime.gather import BatchReport
-from millpond.runtime.jumps import JumpWatch
+from millpond.driver.clock_jumps import JumpWatch
+from millpond.driver.gather import BatchReport
+from millpond.driver.timekeeper import Clockwork, PointSettings, Timekeeper
+from millpond.wire.clock import Clock
 
 SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
 NOON = 20_000 * DAY + DAY // 2

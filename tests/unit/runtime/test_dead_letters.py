@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond import Application
-from millpond.connectors.headers import decode_headers, encode_headers
-from millpond.runtime.dead_letters import cut_to_fit, timed_to_fit
 from millpond.testing import run_local
+from millpond.wire.dead_letters import cut_to_fit, timed_to_fit
+from millpond.wire.headers import decode_headers, encode_headers
 
 FACTS = ["error", "traceback", "step", "call_site", "topic", "partition", "offset"]
 WHAT_A_BROKER_ADDS = 200

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from millpond.folders import Scratch
-from millpond.runtime.batch import records_schema
-from millpond.runtime.payloads import Payloads, read_payload
+from millpond.wire.packed_rows import records_schema
+from millpond.wire.payloads import Payloads, read_payload
 
 
 def records(count, first=0):

@@ -9,6 +9,14 @@ from typing import Any, Unpack
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from millpond.arguments.quix import (
+    PRODUCE,
+    PRODUCE_OWN,
+    SUBSCRIBE,
+    SUBSCRIBE_OWN,
+    ProduceKeywords,
+    SubscribeKeywords,
+)
 from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.clients import (
     OnDelivery,
@@ -18,7 +26,6 @@ from millpond.connectors.clients import (
     check_timestamp,
     ignore_once,
 )
-from millpond.connectors.headers import decode_headers, encode_headers
 from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
 from millpond.connectors.kafka.reader import KafkaReader
@@ -26,15 +33,8 @@ from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.kafka.topics import describe, ensure, offsets_of
 from millpond.connectors.topic import Topic, make_topic
 from millpond.errors import TopicError
-from millpond.quix import (
-    PRODUCE,
-    PRODUCE_OWN,
-    SUBSCRIBE,
-    SUBSCRIBE_OWN,
-    ProduceKeywords,
-    SubscribeKeywords,
-)
 from millpond.record import NOWHERE, Record
+from millpond.wire.headers import decode_headers, encode_headers
 
 __all__ = ["KafkaConsumer", "KafkaProducer"]
 

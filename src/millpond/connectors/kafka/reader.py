@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from millpond.connectors.headers import encode_headers
 from millpond.connectors.kafka.connection import Connection, Patience, is_passing
 from millpond.connectors.kafka.raw import RawMessage, read_raw
 from millpond.connectors.kafka.topics import Found, describe, offsets_of
@@ -24,6 +23,7 @@ from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.topic import no_offsets
 from millpond.errors import BrokerError, TopicError
+from millpond.wire.headers import encode_headers
 
 __all__ = ["KafkaReader"]
 

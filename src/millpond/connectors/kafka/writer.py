@@ -21,7 +21,6 @@ from uuid import uuid4
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from millpond.connectors.headers import decode_headers
 from millpond.connectors.kafka.connection import (
     ANSWER,
     DENIED,
@@ -35,6 +34,7 @@ from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.limits import Limits, RecordsRefused
 from millpond.connectors.protocols import Offsets
 from millpond.errors import BrokerError, TopicError
+from millpond.wire.headers import decode_headers
 
 __all__ = ["Guarantee", "KafkaWriter"]
 

@@ -1,0 +1,69 @@
+"""`First`, `Last`, `Earliest` and `Latest`: one record of many, by arrival or by time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.aggregations.base import Builtin
+
+__all__ = ["Earliest", "First", "Last", "Latest"]
+
+
+class First(Builtin):
+    """The value that came first, None left out."""
+
+    def _take(self, state: Any, value: Any, timestamp: int) -> Any:
+        return value if state is None else state
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        return later if earlier is None else earlier
+
+
+class Last(Builtin):
+    """The value that came last, None left out."""
+
+    def _take(self, state: Any, value: Any, timestamp: int) -> Any:
+        return value
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        return earlier if later is None else later
+
+
+class Earliest(Builtin):
+    """The value with the smallest timestamp, None left out.
+
+    Of those with the same timestamp it is the one that came first; this alone depends on order.
+    """
+
+    is_commutative = True
+
+    def _take(self, state: Any, value: Any, timestamp: int) -> Any:
+        return (value, timestamp) if state is None or timestamp < state[1] else state
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        if earlier is None or later is None:
+            return later if earlier is None else earlier
+        return later if later[1] < earlier[1] else earlier
+
+    def result(self, state: Any) -> Any:
+        return None if state is None else state[0]
+
+
+class Latest(Builtin):
+    """The value with the largest timestamp, None left out.
+
+    Of those with the same timestamp it is the one that came last; this alone depends on order.
+    """
+
+    is_commutative = True
+
+    def _take(self, state: Any, value: Any, timestamp: int) -> Any:
+        return (value, timestamp) if state is None or timestamp >= state[1] else state
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        if earlier is None or later is None:
+            return later if earlier is None else earlier
+        return later if later[1] >= earlier[1] else earlier
+
+    def result(self, state: Any) -> Any:
+        return None if state is None else state[0]

@@ -1,0 +1,1 @@
+"""What runs in the process of the program, once a batch: time, delivery, progress."""

@@ -1,0 +1,148 @@
+"""New generations: how a checkpoint is changed without touching the one that is there.
+
+Takes a group that is stopped; copies its checkpoint as it was behind a batch, lets somebody work
+on the copy, and makes it the current one when all is done. Where anything fails, everything is
+as it was. The generation before is kept until the next change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millpond.documents import sealed
+from millpond.errors import DamagedStateError, StateError
+from millpond.operations.session import Opened
+from millpond.storage.checkpoint import Batch, Checkpoint
+from millpond.storage.clock_file import read_clock
+from millpond.storage.directory import StateDirectory
+from millpond.storage.journal import Journal, read_journal
+from millpond.storage.manifest import Manifest
+
+__all__ = [
+    "NewGeneration",
+    "asking",
+    "clock_behind",
+    "clock_of",
+    "journal_of",
+    "new_generation",
+    "recorded",
+]
+
+
+@dataclass
+class NewGeneration:
+    """A copy of a checkpoint that is about to become the current one."""
+
+    old: Manifest
+    manifest: Manifest
+    checkpoint: Checkpoint
+    journal: Journal
+    clock: dict[str, Any] | None
+    """What is known about the time behind the last batch; None: that batch looks again."""
+
+
+@contextmanager
+def new_generation(
+    opened: Opened, what: str, last: int | None = None, *, copies: bool = True
+) -> Iterator[NewGeneration]:
+    """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one.
+
+    Without `copies` the checkpoint is empty.
+    """
+    directory = opened.directory
+    with opened.held(what):
+        old = opened.manifest()
+        checkpoint = directory.checkpoint(old)
+        last = opened.batch(last, old)
+        number = directory.next_generation()
+        folder = directory.generation_folder(number)
+        manifest = replace(old.at(last), generation=number, audit=list(old.audit))
+        new = NewGeneration(
+            old,
+            manifest,
+            Checkpoint(folder),
+            journal_of(directory, old),
+            clock_behind(directory, old, last),
+        )
+        try:
+            if copies:
+                checkpoint.copy_to(folder, last)
+            yield new
+            if new.clock is not None:
+                directory.clock_file(manifest).write(sealed(new.clock))
+            directory.journal_file(manifest).write(new.journal.encode())
+            done = new.checkpoint.last()
+            manifest.since = -1 if done is None else done
+            directory.begin(manifest)
+        except BaseException:
+            directory.abandon(number)
+            raise
+        directory.drop_others(number, old.generation)
+
+
+def journal_of(directory: StateDirectory, manifest: Manifest) -> Journal:
+    """Return what is known of batches that were begun: from the journal and from Spark's own log.
+
+    One that was planned and is not committed may have its outputs where they belong already, so
+    it is done as it was begun.
+    """
+    checkpoint = directory.checkpoint(manifest)
+    journal = read_journal(directory.journal_file(manifest))
+    last = checkpoint.last()
+    batches = []
+    for number in checkpoint.planned():
+        with suppress(DamagedStateError):
+            batch = checkpoint.batch(number)
+            if batch is not None:
+                batches.append(batch)
+    begun = [batch for batch in batches if last is not None and batch.number > last]
+    if any(batch.foreign for batch in begun):
+        msg = (
+            f"batch {begun[0].number} of group {directory.group!r} was begun and is not done, and "
+            "the offsets of Spark's own sources cannot be kept apart from it.\n"
+            "Fix: run the application once more until it has caught up (drain=True)."
+        )
+        raise StateError(msg)
+    return Journal(journal.delivered, {**recorded(batches), **journal.batches})
+
+
+def recorded(batches: list[Batch]) -> dict[int, dict[str, Any]]:
+    """Return what our source wrote down for batches, by the number of their clock.
+
+    A batch that people put in between has the clock of the one before it and is left out.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for batch in batches:
+        seq = int(batch.clock.get("seq", 0))
+        if seq and "edits" not in batch.source:
+            found.setdefault(seq, batch.source)
+    return found
+
+
+def clock_behind(
+    directory: StateDirectory, manifest: Manifest, number: int
+) -> dict[str, Any] | None:
+    """Return what was known about the time behind a batch, as a clock file has it."""
+    batch = directory.checkpoint(manifest).batch(number)
+    seq = 0 if batch is None else int(batch.clock.get("seq", 0))
+    known = read_clock(directory.clock_file(manifest))
+    if known is not None and known["seq"] == seq:
+        return asking(known, seq)
+    return clock_of(journal_of(directory, manifest), seq)
+
+
+def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
+    """Return what was known about the time behind a batch; the next one was planned with it."""
+    clock = journal.batches.get(seq + 1, {}).get("clock", {})
+    if "seen" not in clock:
+        return None
+    return asking({"seen": clock["seen"], "arrived": clock["arrived"]}, seq)
+
+
+def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
+    """Return a clock file behind which every group is asked what it waits for."""
+    told = {name: value for name, value in known.items() if name != "keys"}  # may be others now
+    return {**told, "seq": seq, "due": {}, "is_sure": False}

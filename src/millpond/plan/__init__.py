@@ -1,1 +1,0 @@
-"""What will run together: a graph of steps cut into stages."""

@@ -1,0 +1,78 @@
+"""A plan as text, for people and for golden files."""
+
+from __future__ import annotations
+
+from millpond.arguments.duration import span
+from millpond.program.plan import Plan, Stage
+from millpond.program.steps import Emit, KeyBy, Late, Merge, Read, Step, Watermark, Window, Write
+
+__all__ = ["explain"]
+
+_WIDTH = 72
+
+
+def explain(plan: Plan) -> str:
+    """Return the plan as numbered stages, each step with the user's file and line."""
+    lines: list[str] = []
+    for number, read in enumerate(plan.reads, 1):
+        where = "topic" if read.source.kind == "topic" else read.source.kind
+        lines.append(
+            _line(f"{number}" if number == 1 else "", "read", f"{where} {read.name!r}", read)
+        )
+    count = 1
+    for stage in plan.stages:
+        steps = [step for step in stage.steps if not isinstance(step, Read)]
+        if stage.number:
+            combined = [e for e in plan.edges if e.target == stage.number and e.combines]
+            how = ", combined" if combined else ""
+            lines.append(f"   ---------  records move here{how}: key of {stage.scope!r}")
+        if not steps:
+            continue
+        count += 1
+        kind = "stateful" if stage.stores else "stateless"
+        for i, step in enumerate(steps):
+            text, state = _text(step), _state(step, stage)
+            head = (str(count), kind) if i == 0 else ("", "")
+            if state and len(text) + len(state) + 3 > _WIDTH:
+                lines.append(_line(*head, text, step))
+                lines.append(f"{'':<13}   {state}")
+            else:
+                lines.append(_line(*head, f"{text}   {state}" if state else text, step))
+            if step.is_stateful and step.uses_clock:
+                lines.append(f"{'':<13}   {_clock(step, plan)}")
+    return "\n".join(lines) + "\n"
+
+
+def _state(step: Step, stage: Stage) -> str:
+    return f"state {stage.scope}/{step.store}" if step.is_stateful else ""
+
+
+def _clock(step: Step, plan: Plan) -> str:
+    """Return whose time a step goes by, and who can hold it back for as long as it is quiet."""
+    points = [plan.points[number] for number in plan.clocks[step].points]
+    names = {point: "+".join(point.sources) for point in points}
+    waits = [repr(name) for p, name in names.items() if p.clocking.idle_after_ms is None]
+    of = ("the least of " if len(points) > 1 else "") + ", ".join(map(repr, names.values()))
+    return f"watermark of {of}" + (f"; without idle_after: {', '.join(waits)}" if waits else "")
+
+
+def _text(step: Step) -> str:
+    if isinstance(step, KeyBy):
+        return f"key by {step.name!r}"
+    if isinstance(step, Merge):
+        return "concat"
+    if isinstance(step, Write):
+        return f"to_topic {step.name!r}" if step.topic else f"to_topic chosen by {step.name}"
+    if isinstance(step, Emit):
+        return step.kind if step.kind == "print" else f"sink {step.name}"
+    if isinstance(step, Watermark):
+        return f"watermark, lateness {span(step.clocking.lateness_ms)}"
+    if isinstance(step, Late):
+        return f"late for {step.name}"
+    if isinstance(step, Window):
+        return f"window {step.kind}, {step.emit} by {step.closing}"
+    return step.verb if step.verb == step.name else f"{step.verb} {step.name}"
+
+
+def _line(number: str, kind: str, text: str, step: Step) -> str:
+    return f"{number:<2} {kind:<10} {text:<{_WIDTH}} {step.call_site}"

@@ -1,0 +1,128 @@
+"""All the steps of an application, and what of it stays on the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.arguments.windows import Clocking, TimeWindow, loosest
+from millpond.errors import ConfigError
+from millpond.program.steps import Late, Map, Read, Step, Watermark, Window
+
+__all__ = ["Graph", "clocking_above", "corrected_above"]
+
+
+def clocking_above(step: Step) -> Clocking:
+    """Return how time is told at a step: as its watermark or source says, the loosest of several.
+
+    So the order of the frames of a `concat` does not matter.
+    """
+    found: list[Clocking] = []
+    steps, known = [step], {step}
+    while steps:
+        step = steps.pop()
+        if isinstance(step, Watermark):
+            found.append(step.clocking)
+        elif isinstance(step, Read):
+            found.append(step.source.clocking)
+        else:
+            steps += [parent for parent in step.parents if parent not in known]
+            known.update(step.parents)
+    return loosest(found)
+
+
+def corrected_above(step: Step) -> Window | None:
+    """Return a window with corrections whose results reach a step as they are given.
+
+    A filter or a stateful step in between may choose among them, so it is trusted to.
+    """
+    steps, known = [step], {step}
+    while steps:
+        step = steps.pop()
+        kind = step.kind if isinstance(step, Window) else None
+        if isinstance(step, Window) and isinstance(kind, TimeWindow) and kind.corrections_ms:
+            return step
+        chooses = step.is_stateful or (isinstance(step, Map) and step.kind == "filter")
+        if chooses or isinstance(step, Late):  # what is late is a record, not a result
+            continue
+        steps += [parent for parent in step.parents if parent not in known]
+        known.update(step.parents)
+    return None
+
+
+class Graph:
+    """Steps in the order they were made; parents always come before children."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.sources: dict[str, Any] = {}
+        """Settings of each source by name."""
+        self.sinks: list[Any] = []
+        self.options: dict[str, Any] = {}
+        """What the application says about errors and types; the local engine goes by it too."""
+        self.migrations: dict[str, dict[int, Any]] = {}
+        """For each store, functions that lift its values from a version to the next."""
+        self.windows: list[str | None] = []
+        """What each window is and where; None once it has an output."""
+        self.warned: set[str] = set()
+        """What was warned about already; each thing once."""
+        self.tested: Any = None
+        """How many steps there were when `StreamingDataFrame.test` was called, and its engine."""
+        self.is_cleared = False
+        self._expressions: set[Step] = set()
+
+    def add(self, step: Step) -> Step:
+        """Add a step whose parents are here already."""
+        if self.is_cleared:
+            msg = (
+                f"{step.verb} ({step.call_site}) is called on a frame from before "
+                "app.clear_graph().\nFix: make the frame again, with app.dataframe(...)."
+            )
+            raise ConfigError(msg)
+        self.steps.append(step)
+        return step
+
+    def cleared(self) -> Graph:
+        """Return an empty graph of the same application; this one takes no more steps."""
+        self.is_cleared = True
+        graph = Graph()
+        graph.options, graph.migrations = self.options, self.migrations
+        return graph
+
+    def open_window(self, what: str) -> int:
+        """Note a window that has no output yet."""
+        self.windows.append(what)
+        return len(self.windows) - 1
+
+    def close_window(self, number: int) -> None:
+        """Note that a window has an output."""
+        self.windows[number] = None
+
+    def use_as_expression(self, steps: list[Step]) -> None:
+        """Note steps that became part of another one; they run by themselves only if continued."""
+        self._expressions.update(steps)
+
+    def pruned(self) -> Graph:
+        """Return the graph without steps that were nothing but an expression."""
+        kept: list[Step] = []
+        continued: set[Step] = set()
+        for step in reversed(self.steps):
+            if step not in self._expressions or step in continued:
+                kept.insert(0, step)
+                continued.update(step.parents)
+        graph = Graph()
+        graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
+        graph.options, graph.windows = self.options, self.windows
+        graph.migrations, graph.warned = self.migrations, self.warned
+        return graph
+
+    def children(self) -> dict[Step, list[Step]]:
+        """Return the children of every step, in the order they were made."""
+        found: dict[Step, list[Step]] = {step: [] for step in self.steps}
+        for step in self.steps:
+            for parent in step.parents:
+                found[parent].append(step)
+        return found
+
+    def reads(self) -> list[Read]:
+        """Return the steps that read a source."""
+        return [step for step in self.steps if isinstance(step, Read)]

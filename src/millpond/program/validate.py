@@ -1,0 +1,76 @@
+"""Refuse graphs that cannot run, before Spark starts, with the user's file and line."""
+
+from __future__ import annotations
+
+import logging
+
+from millpond.errors import PlanError
+from millpond.program.cut import scopes_of
+from millpond.program.graph import Graph
+from millpond.program.repeated_steps import repeats
+from millpond.program.steps import Map, Step, UpdateState
+
+__all__ = ["check_graph"]
+
+logger = logging.getLogger("millpond")
+
+
+def check_graph(graph: Graph) -> None:
+    """Raise `PlanError` where the steps, taken together, make no sense."""
+    if not graph.reads():
+        msg = "the application has no frame to run.\nFix: make one with app.dataframe(topic)."
+        raise PlanError(msg)
+    for window in filter(None, graph.windows):
+        logger.warning("nothing comes out of %s: it ends with .final() or .current()", window)
+    for sentence in repeats(graph):
+        if sentence not in graph.warned:
+            graph.warned.add(sentence)
+            logger.warning("%s", sentence)
+    owners: dict[tuple[Step, str], Step] = {}
+    scopes = scopes_of(graph)
+    for step in graph.steps:
+        if not step.is_stateful or step.store == "default":
+            continue
+        other = owners.setdefault((scopes[step], step.store), step)
+        if other is not step:
+            msg = (
+                f"two steps keep their state under the name {step.store!r}: {other.verb} "
+                f"({other.call_site}) and {step.verb} ({step.call_site}).\n"
+                "Fix: their state would mix; give each its own name. Where a notebook cell was run "
+                "again, call app.clear_graph() and run the cells from app.dataframe(...) on."
+            )
+            raise PlanError(msg)
+    _check_timers(graph)
+    _check_tables(graph, scopes)
+
+
+def _check_tables(graph: Graph, scopes: dict[Step, Step]) -> None:
+    """Refuse state behind `update_state`: its rows have keys of their own and must move first."""
+    behind: dict[Step, Step] = {}
+    for step in graph.steps:
+        tables = [behind[p] for p in step.parents if p in behind and scopes[p] is scopes[step]]
+        if tables and step.is_stateful:
+            msg = (
+                f"{step.verb} ({step.call_site}) keeps state behind update_state "
+                f"({tables[0].call_site}), whose rows are not of the key in hand.\n"
+                "Fix: give them their key first: .group_by(...)."
+            )
+            raise PlanError(msg)
+        if isinstance(step, UpdateState):
+            behind[step] = step
+        elif tables:
+            behind[step] = tables[0]
+
+
+def _check_timers(graph: Graph) -> None:
+    owners: dict[str, Map] = {}
+    for step in graph.steps:
+        if isinstance(step, Map) and step.on_timer is not None:
+            other = owners.setdefault(step.name, step)
+            if other is not step:
+                msg = (
+                    f"two steps with timers have the same name {step.name!r} "
+                    f"({other.call_site} and {step.call_site}).\n"
+                    "Fix: timers are found again by the function's name; use two functions."
+                )
+                raise PlanError(msg)

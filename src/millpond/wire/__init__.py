@@ -1,0 +1,1 @@
+"""What processes hand each other: packed rows, values, places, dead letters."""

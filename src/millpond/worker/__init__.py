@@ -1,0 +1,1 @@
+"""What runs in a worker process, and in tests: one batch, record by record."""

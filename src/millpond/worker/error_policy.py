@@ -1,0 +1,351 @@
+"""What becomes of a record, or of a timer, on which a step failed.
+
+Takes a `StepFailure` where the record in hand is known. What the record did is undone; then it is
+let go (`on_processing_error`), put aside as a dead letter (`on_error`), or the run ends (`Fatal`).
+Nothing here is called for a record that does not fail.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.arguments.callsite import PACKAGE
+from millpond.connectors.file_rows import RowError
+from millpond.errors import (
+    EngineError,
+    Failure,
+    FutureTimestampError,
+    IgnoreMessage,
+    MillpondError,
+    RegistryError,
+    ResourceError,
+    StateError,
+    shown,
+)
+from millpond.program.steps import Read
+from millpond.record import NOWHERE, MessageContext, Origin
+from millpond.state.view import KeyScope
+from millpond.wire.dead_letters import with_facts
+from millpond.wire.headers import decode_headers
+from millpond.wire.packed_rows import HEADERS, PATH, records_schema
+from millpond.worker.changed_fields import as_json, plain_key
+from millpond.worker.compose import Finisher
+from millpond.worker.current_step import ENDINGS, failure_of
+from millpond.worker.emit import Emitter, StepFailure
+from millpond.worker.entry import Entry
+
+__all__ = ["DeadLetters", "Failures", "Fatal"]
+
+
+# Frames of a user's functions that are told of at most.
+_FRAMES = 20
+
+# Characters of an error and of a traceback that are kept. Some quote the whole record.
+_ERROR, _TRACEBACK = 4_000, 16_000
+
+# Bytes of an exception that is raised again on the driver, as the cause of the run's error.
+_EXCEPTION = 1024 * 1024
+
+
+class Fatal(Exception):
+    """A failure that ends the run; carries what the driver is told."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+class Failures:
+    """Settles the failures of one stage."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        scope: KeyScope,
+        emitters: list[Emitter],
+        finishers: list[Finisher],
+        *,
+        undo: bool,
+        on_error: str,
+        on_processing_error: Callable[..., bool] | None,
+        more: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.caught: tuple[type[BaseException], ...] = (StepFailure, *ENDINGS, *more)
+        """What is a failure of the record in hand."""
+        self._origin = origin
+        self._scope = scope
+        self._emitters = emitters
+        self._finishers = finishers
+        self._undo = undo
+        self._on_error = on_error
+        self._on_processing_error = on_processing_error
+        self._record: Callable[[int], pa.RecordBatch]
+        self._entries: Sequence[Entry]
+        self.letters = DeadLetters()
+        self.rows: dict[int, None] = {}
+        """The records in hand that were put aside."""
+        self._timers = 0
+
+    def begin(self, record: Callable[[int], pa.RecordBatch], entries: Sequence[Entry]) -> None:
+        """Take records in hand: `record` gives one of them; `entries` has one or one per record."""
+        self._record, self._entries, self.rows = record, entries, {}
+
+    def settle(self, failure: StepFailure, marks: Sequence[int]) -> bool:
+        """Undo what the record in hand did, and let it go or put it aside.
+
+        Args:
+            failure: What went wrong.
+            marks: How much each emitter had before the record.
+
+        Returns:
+            Whether the record is to be tried again: it did not fail itself but a timer that was
+            due before it, and that timer is gone now.
+
+        Raises:
+            Fatal: where the run ends.
+        """
+        rows = failure.rows or (self._origin.index,)
+        self._origin.index = rows[0]
+        self._take_back(rows[0], marks)
+        # Of the key in view where it failed. A timer that the record itself has set is gone by now,
+        # and would be set again: it is the record that fails.
+        if failure.firing is not None and not failure.firing.drop():
+            failure.firing = None
+        self._scope.keep()
+        if self._goes_aside(failure):
+            self._put_aside(rows, failure)
+        return failure.firing is not None
+
+    def attempt(self, call: Callable[[], None]) -> bool:
+        """Do what is no record but may fail like one; tell whether it is done."""
+        path, timestamp = self._origin.path, self._scope.timestamp
+        marks = [len(emitter) for emitter in self._emitters] if self._undo else []
+        while True:
+            try:
+                call()
+                return True
+            except self.caught as error:
+                if not self.settle(failure_of(error, self._entry(self._origin.index).read), marks):
+                    return False
+            self._origin.path, self._scope.timestamp = path, timestamp
+
+    def describe(self, failure: StepFailure, origin: Origin | None = None) -> Failure:
+        """Return what is told of a failure on the record in hand."""
+        origin = origin or self._origin
+        record, entry = self._record(origin.index), self._entry(origin.index)
+        context = origin.context()
+        if failure.firing is not None:
+            context = MessageContext("", NOWHERE, failure.firing.at)
+        elif context.partition == NOWHERE:
+            context = MessageContext("", NOWHERE, record.column("timestamp")[0].as_py())
+        key = record.column("key")[0].as_py()
+        if key is not None and not entry.is_raw_key:
+            key = entry.decode_key(key)
+        return _facts(failure, context, key)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the key, value and headers of the record in hand."""
+        record = self._record(self._origin.index)
+        names = ("key", "value", "headers")
+        columns = {name: record.column(name)[0] for name in names if name in record.schema.names}
+        return {name: len(field.as_buffer() or b"") for name, field in columns.items()}
+
+    def take_timers(self) -> int:
+        """Return how many timers were put aside in front of a record, and begin anew."""
+        timers, self._timers = self._timers, 0
+        return timers
+
+    def clear(self) -> None:
+        """Forget what was put aside."""
+        self.letters, self.rows, self._timers = DeadLetters(), {}, 0
+
+    def _take_back(self, row: int, marks: Sequence[int]) -> None:
+        """Undo what a record has done in state and outputs."""
+        self._origin.path = None
+        if not self._undo:
+            return
+        self._scope.undo()
+        for emitter, mark in zip(self._emitters, marks, strict=True):
+            emitter.cut_to(mark)
+        for finisher in self._finishers:
+            finisher.forget(row)
+
+    def _goes_aside(self, failure: StepFailure) -> bool:
+        """Tell whether a record becomes a dead letter; if not, it is let go."""
+        if isinstance(failure.error, FutureTimestampError):
+            return True  # whatever the settings say
+        if isinstance(failure.error, IgnoreMessage) and not failure.step.is_stateful:
+            return False  # likewise: it could be read, and is not wanted
+        if isinstance(failure.error, RegistryError | ResourceError | StateError | EngineError):
+            raise Fatal(self.describe(failure))  # likewise: the record is not to blame
+        if self._on_processing_error is not None:
+            try:
+                logger = logging.getLogger("millpond")
+                if self._on_processing_error(failure.error, self._origin.context(), logger):
+                    return False
+            except (Exception, *ENDINGS) as error:
+                raise Fatal(self.describe(StepFailure(failure.step, error))) from error
+        if self._on_error == "stop":
+            raise Fatal(self.describe(failure))
+        return True
+
+    def _put_aside(self, rows: Sequence[int], failure: StepFailure) -> None:
+        is_record = failure.firing is None
+        # A record that gave several items may be named for each, and for more than one step.
+        rows = [row for row in dict.fromkeys(rows) if not (is_record and row in self.rows)]
+        for row in rows:
+            self._origin.index = row
+            record, entry = self._record(row), self._entry(row)
+            self.letters.add(row, record, entry, self.describe(failure), is_record=is_record)
+        if is_record:
+            self.rows.update(dict.fromkeys(rows))
+        else:
+            self._timers += 1
+
+    def _entry(self, row: int) -> Entry:
+        return self._entries[row if len(self._entries) > 1 else 0]
+
+
+class DeadLetters:
+    """Records on which a step failed, as they entered the stage, with what happened in headers."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: list[bytes | None] = []
+        self._recent = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def recent_bytes(self) -> int:
+        """Return how many bytes were added since this was asked last."""
+        recent, self._recent = self._recent, 0
+        return recent
+
+    def add(
+        self,
+        row: int,
+        record: pa.RecordBatch,
+        entry: Entry,
+        failure: Failure,
+        *,
+        is_record: bool = True,
+    ) -> None:
+        """Put a record aside: a producer's bytes as they are, anything else as JSON.
+
+        A timer that failed before a record has the record's key, and no value.
+        """
+        value, key = (record.column(name)[0].as_py() for name in ("value", "key"))
+        value = value if is_record else None
+        if value is not None and not entry.is_raw_value:
+            value = _readable(value, entry.decode_value, as_json)
+        if key is not None and not entry.is_raw_key:
+            key = _readable(key, entry.decode_key, plain_key)
+        self._rows.append(row)
+        self._values.append(value)
+        self._keys.append(key)
+        own = None
+        if "headers" in record.schema.names:
+            own = decode_headers(record.column("headers")[0].as_py())
+        headers = with_facts(own, failure)
+        self._headers.append(headers)
+        self._recent += sum(len(part or b"") for part in (key, value, headers))
+
+    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the dead letters, and begin anew."""
+        kept = [n for n in entered.schema.names if n not in ("key", "value", "headers")]
+        taken = entered.select(kept).take(pa.array(self._rows, pa.int64()))
+        found = {name: taken.column(name) for name in kept}
+        found["key"] = pa.array(self._keys, pa.binary())
+        found["value"] = pa.array(self._values, pa.binary())
+        found["headers"] = pa.array(self._headers, pa.binary())
+        flags = HEADERS | (PATH if "path" in found else 0)
+        schema = records_schema(flags)
+        self.__init__()  # type: ignore[misc]
+        return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
+
+
+def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
+    """Return a failure in words, with its exception where that can be pickled."""
+    error, step = failure.error, failure.step
+    pickled = _pickled(error)
+    return Failure(
+        step=f"reading of {step.name!r}" if isinstance(step, Read) else str(step),
+        call_site=str(step.call_site),
+        topic=context.topic,
+        partition=context.partition,
+        offset=context.offset,
+        key=shown(key),
+        error=_without_middle(_error_text(error), _ERROR),
+        traceback=_without_middle(_users_part(error), _TRACEBACK),
+        exception=pickled,
+    )
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """Return an exception as bytes, where it can be loaded again and quotes no huge record."""
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        return None
+    return pickled if len(pickled) <= _EXCEPTION else None
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _without_middle(text: str, limit: int) -> str:
+    """Return a text of bounded length: where it begins, and where it ends."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - limit} characters left out ...\n{text[-half:]}"
+
+
+def _users_part(error: BaseException) -> str:
+    """Return a traceback without what lies inside this package; "" where nothing is left."""
+    told = traceback.TracebackException.from_exception(error)
+    left = _without_ours(told)
+    if left is None:
+        return ""
+    if left is told and isinstance(error, MillpondError) and left.__cause__ is None:
+        # Its text is told already, and has all there is to say.
+        return "".join(["Traceback (most recent call last):\n", *left.stack.format()])
+    return "".join(left.format())
+
+
+def _without_ours(part: traceback.TracebackException) -> traceback.TracebackException | None:
+    """Return a chain of tracebacks without our own frames, nor errors that have no others."""
+    below = part.__cause__ or (None if part.__suppress_context__ else part.__context__)
+    inner = None if below is None else _without_ours(below)
+    frames = [f for f in part.stack if not f.filename.startswith(PACKAGE)][-_FRAMES:]
+    if not frames:
+        return inner
+    if inner and list(inner.format_exception_only()) == list(part.format_exception_only()):
+        inner = None  # the same error, met a second time
+    part.stack = traceback.StackSummary.from_list(frames)
+    part.__cause__ = inner if part.__cause__ else None
+    part.__context__ = inner
+    return part
+
+
+def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:
+    """Return a field for people; bytes that cannot be read stay as they are."""
+    try:
+        return write(decode(data))
+    except RowError as error:
+        return error.row
+    except Exception:
+        return data

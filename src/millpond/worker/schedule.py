@@ -1,0 +1,318 @@
+"""What a stage does because of the time and not because of a record.
+
+Steps that wait for the clock (windows, timers) are watchers here. At the beginning of a batch, and
+once more at its end, the timer index of a key group names the keys to look at; each watcher says
+what is due for the key, the stage runs it like a record of its own, and the key is registered again
+for the next moment. Values that have expired are swept on the way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, Protocol
+
+from millpond.errors import MillpondError, shown
+from millpond.program.plan import Plan, Stage
+from millpond.program.steps import Map, Step
+from millpond.record import Origin
+from millpond.state.layout import Pages
+from millpond.state.timer_index import NEVER, TimerIndex
+from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
+from millpond.wire.clock import Clock
+from millpond.worker.current_step import ENDINGS, failure_of
+from millpond.worker.emit import Push, StepFailure
+
+__all__ = ["Firing", "Schedule", "TimerWatcher", "Visits", "Watcher", "never_ends"]
+
+
+class Firing(NamedTuple):
+    """Something that is due for the key in view."""
+
+    at: int
+    name: str
+    """Tells it from others of the same step and key."""
+    run: Callable[[Any], None]
+    """Does it; called with the key."""
+    drop: Callable[[], object]
+    """Forgets it, where it failed and failures are let go. Of a timer: tells if it was there."""
+
+
+class Watcher(Protocol):
+    """A step that waits for a clock."""
+
+    clock: str
+    """The name of the clock in its stage."""
+
+    @property
+    def delay_ms(self) -> int:
+        """How far the step is held back behind that clock."""
+
+    def due(self) -> list[Firing]:
+        """Return what is due for the key in view."""
+
+    def next_due(self) -> int | None:
+        """Return the stage's time at which the key in view must be looked at again."""
+
+    def never_ends(self, key: Any) -> None:
+        """Raise that the step has more and more to do for a key."""
+
+
+class Visits:
+    """What is to be done in a key group because of the time, the earliest first.
+
+    Steps behind a window wait until the records of the batch are through (`behind`): what closes
+    above them may still belong to what closes in them.
+    """
+
+    def __init__(self, watchers: list[Watcher], scope: KeyScope, *, behind: bool) -> None:
+        self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
+        self._watchers_by_number = dict(self._watchers)
+        self._done: Counter[bytes | None] = Counter()
+        self._scope = scope
+        self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
+        self._happenings: dict[tuple[bytes | None, int, str], Firing] = {}
+        self.looked_at: list[tuple[str, bytes | None]] = []
+        """The keys that must be settled afterwards, each by the clock it was looked at for."""
+
+    def look(self, key: bytes | None, *, timers_only: bool = False) -> None:
+        """Add what is due for the key in view and not known yet."""
+        for number, watcher in self._watchers:
+            if timers_only and not isinstance(watcher, TimerWatcher):
+                continue
+            for firing in watcher.due():
+                place = (key, number, firing.name)
+                if place not in self._happenings:
+                    self._happenings[place] = firing
+                    by_key = (key is not None, key or b"")
+                    item = (watcher.delay_ms, firing.at, *by_key, number, firing.name)
+                    heappush(self._queue, item)
+
+    def __iter__(self) -> Iterator[tuple[bytes | None, Firing]]:
+        """Yield what to do; what is done may bring more for the same key."""
+        while self._queue:
+            _, _, is_key, key_bytes, number, name = heappop(self._queue)
+            key = key_bytes if is_key else None
+            firing = self._happenings.pop((key, number, name))
+            self._scope.bind(key)
+            self._done[key] += 1
+            if self._done[key] > _TOO_MANY:
+                firing = firing._replace(run=self._watchers_by_number[number].never_ends)
+            yield key, firing
+            if self._scope.has_timers():  # it may have set one that is due
+                self.look(key, timers_only=True)
+
+
+class Schedule:
+    """The clocks of one stage, and the steps that wait for them."""
+
+    def __init__(self, plan: Plan, stage: Stage, scope: KeyScope) -> None:
+        self._plan = plan
+        self._scope = scope
+        self._names = plan.stage_clocks(stage)
+        self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
+        self.watchers: list[Watcher] = []
+        self.shows: dict[str, int] = {}
+        """What each clock of the stage shows."""
+        self.seen: dict[int, int] = {}
+        """The largest timestamp that came by each clock point in this stage."""
+
+    def clock_of(self, step: Step) -> StepClock:
+        """Return what tells a step the time."""
+        ref = self._plan.clocks[step]
+        clock = StepClock(self._plan.clock_name(ref.points), ref.delay_ms)
+        self._clocks.append((clock, ref.points))
+        return clock
+
+    def lateness_of(self, step: Step) -> int:
+        """Return how far the watermark of a step stays behind the largest timestamp."""
+        ref = self._plan.clocks[step]
+        late = (self._plan.points[number].clocking.lateness_ms for number in ref.points)
+        return ref.delay_ms + max(late, default=0)
+
+    def begin(self, clock: Clock) -> None:
+        """Set every clock to the time of a batch."""
+        self._scope.now = clock.now
+        self.shows = {name: clock.least(points) for name, points in self._names.items()}
+        self.shows[WALL] = clock.now
+        for step_clock, points in self._clocks:
+            delay = step_clock.delay_ms
+            step_clock.watermark = max(clock.least(points) - delay, NEVER)
+            # Behind a window, the results of this batch are about the time that has just passed.
+            known = clock.least_before(points) if delay else clock.least(points)
+            step_clock.late_mark = max(known - delay, NEVER)
+
+    def visits(self, pages: Pages, *, behind: bool) -> Visits:
+        """Return what is due in a group."""
+        visits = Visits(self.watchers, self._scope, behind=behind)
+        for name, timer_index in list(pages.timer_indexes.items()):
+            if name not in self.shows:
+                self._adopt(name, timer_index)
+        for name, shows in self.shows.items():
+            if name not in pages.timer_indexes:
+                continue
+            for due, key in pages.timer_indexes[name].take_due(shows):
+                self._scope.bind(key)
+                if self._scope.take_timer(due, name):
+                    visits.looked_at.append((name, key))
+                    visits.look(key)
+        return visits
+
+    def _adopt(self, name: str, timer_index: TimerIndex) -> None:
+        """Let keys that wait for a clock which the program no longer has wait for those it has."""
+        for due, key in timer_index.take_due(2**63):
+            self._scope.bind(key)
+            if self._scope.take_timer(due, name):
+                self.settle([(other, key) for other in self.shows])
+
+    def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
+        """Sweep the keys that were looked at and note when they are to be looked at again."""
+        for name, key in keys:
+            self._scope.bind(key)
+            moments = [w.next_due() for w in self.watchers if w.clock == name]
+            if name != WALL:
+                moments.append(self._sweep(name))
+            following = [moment for moment in moments if moment is not None]
+            if following:
+                self._scope.register(min(following), name)
+
+    def _sweep(self, name: str) -> int | None:
+        """Remove what has expired for the steps that keep it; return when to look again."""
+        moments = []
+        every = [clock for clock, _ in self._clocks]
+        for stored, expires, tag in self._scope.expiring():
+            # Where the program no longer has the clock, all that it has must have passed.
+            clocks = [clock for clock in every if clock.tag == tag] or every
+            if all(expires <= clock.watermark for clock in clocks):
+                self._scope.drop(stored)
+            elif any(clock.name == name for clock in clocks):
+                delay = max(clock.delay_ms for clock in clocks)
+                moments.append(max(expires + delay, self.shows[name] + 1))
+        return min(moments, default=None)
+
+    def next_due(self, pages: Pages) -> dict[str, int]:
+        """Return the next moment of each clock at which a group has something to do."""
+        moments = {name: timer_index.next_due for name, timer_index in pages.timer_indexes.items()}
+        return {name: moment for name, moment in moments.items() if moment is not None}
+
+    def take_seen(self) -> dict[int, int]:
+        """Return the largest timestamps, and begin anew."""
+        seen = dict(self.seen)
+        self.seen.clear()
+        return seen
+
+    def observe(self, point: int, timestamp: int) -> None:
+        """Take a timestamp that came by a clock point."""
+        self.seen[point] = max(timestamp, self.seen.get(point, timestamp))
+
+
+class TimerWatcher:
+    """The timers of one step by one clock."""
+
+    def __init__(
+        self, step: Map, state: State, scope: KeyScope, step_clock: StepClock, give: Push, kind: str
+    ) -> None:
+        self._step = step
+        self._state = state
+        self._scope = scope
+        self._step_clock = step_clock
+        self._give = give
+        self._kind = kind
+        self.clock = step_clock.name if kind == "event" else WALL
+        self.delay_ms = step_clock.delay_ms if kind == "event" else 0
+
+    def _own(self) -> Iterator[tuple[str, int]]:
+        own = self._scope.timers().get(self._step.name, {})
+        return ((name, at) for name, (at, kind) in own.items() if kind == self._kind)
+
+    def due(self) -> list[Firing]:
+        return self._due_at(
+            self._step_clock.watermark if self._kind == "event" else self._scope.now
+        )
+
+    def _due_at(self, shows: int) -> list[Firing]:
+        return [
+            Firing(at, name, self._runner(name, at), partial(self._drop, name, at))
+            for name, at in self._own()
+            if at <= shows
+        ]
+
+    def _drop(self, name: str, at: int) -> bool:
+        """Forget a timer; False where it is not there, or is set to another moment."""
+        is_there = (name, at) in self._own()
+        if is_there:
+            self._state.cancel_timer(name)
+        return is_there
+
+    def before(self, push: Push, origin: Origin, lateness_ms: int) -> Push:
+        """Fire what is due for a key before a record that is later.
+
+        The watermark moves only between batches. A timer between two records of one key would
+        fire or not as the batches are cut, if it were not for the clock of the key.
+        """
+        scope = self._scope
+
+        def push_behind_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            path = origin.path
+            fired = 0
+            while scope.has_timers() and (due := self._due_at(timestamp - lateness_ms)):
+                if fired == _TOO_MANY:
+                    self.never_ends(key)
+                first = min(due, key=_moment)
+                origin.path = (path or b"") + fired.to_bytes(5, "big")
+                scope.timestamp = first.at
+                try:
+                    first.run(key)
+                except (StepFailure, *ENDINGS) as error:
+                    failure = failure_of(error, self._step)
+                    raise StepFailure(failure.step, failure.error, firing=first) from failure
+                fired += 1
+            if fired:
+                origin.path = (path or b"") + fired.to_bytes(5, "big")
+                scope.timestamp = timestamp
+            push(value, key, timestamp, headers)
+            origin.path = path
+
+        return push_behind_timers
+
+    def next_due(self) -> int | None:
+        return min((at + self.delay_ms for _, at in self._own()), default=None)
+
+    def never_ends(self, key: Any) -> None:
+        raise never_ends(self._step, key)
+
+    def _runner(self, name: str, at: int) -> Callable[[Any], None]:
+        on_timer, state = self._step.on_timer, self._state
+        assert on_timer is not None
+
+        def fire(key: Any) -> None:
+            if (name, at) not in self._own():
+                return  # an earlier timer of the key has moved or cancelled it
+            state.cancel_timer(name)
+            try:
+                result = on_timer(key, state, Timer(name, at, self._kind))  # type: ignore[arg-type]
+            except Exception as error:
+                raise StepFailure(self._step, error) from error
+            if result is not None:
+                self._give(result, key, at, None)
+
+        return fire
+
+
+# Timers of one key that may fire before one record: more than any program means to set.
+_TOO_MANY = 100_000
+
+
+def _moment(firing: Firing) -> tuple[int, str]:
+    return firing.at, firing.name
+
+
+def never_ends(step: Step, key: Any) -> StepFailure:
+    """Return that a step does one thing after the other for a key, all at one moment."""
+    error = MillpondError(
+        f"{_TOO_MANY} timers of key {shown(key)} fired at one go.\n"
+        "Fix: a timer that sets itself again must choose a later moment."
+    )
+    return StepFailure(step, error)
