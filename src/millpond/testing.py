@@ -184,7 +184,10 @@ class LocalEngine:
         """
         if not isinstance(program, StreamingDataFrame):
             msg = f"the local engine runs a frame, got {shown(program)} ({here()})."
-            raise ConfigError(msg + "\nFix: a window becomes one with .final() or .current().")
+            fix = "a window becomes one with .final() or .current()."
+            if program is None:  # what sink() returns
+                fix = "sink() returns None: give the frame on which it was called."
+            raise ConfigError(f"{msg}\nFix: {fix}")
         self._graph = program._graph
         self.plan: Plan = make_plan(self._graph, collect=collect)
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
@@ -228,6 +231,8 @@ class LocalEngine:
         self._keeper = Timekeeper(clockwork_of(self.plan, self._groups))
         self._last: dict[str, Any] = {}
         self._tick: Tick | None = None
+        self._begun: tuple[dict[str, list[Any]], Mark | None] | None = None
+        """The batch that was begun and has failed: it is replayed as it was."""
         self._inputs: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
@@ -325,9 +330,10 @@ class LocalEngine:
         sizes = repeat(batches) if isinstance(batches, int) else iter(batches or [])
         while True:
             size = next(sizes, None)
-            batch, mark = self._next_batch(10**9 if size is None else size)
+            batch, mark = self._begun or self._next_batch(10**9 if size is None else size)
             if mark is CRASH:
                 self._take_mark(batch)
+            self._begun = (batch, mark if mark is END else None)
             is_due = self._is_due(batch, must=mark is CRASH)
             if is_due:
                 self._process(batch, crash=mark is CRASH)
@@ -335,6 +341,7 @@ class LocalEngine:
                 self._take_mark({})
                 while self._is_due({}, must=False):
                     self._process({}, crash=False)
+            self._begun = None
             is_done = not is_due and mark is None
             if mark is END or (is_done and (size is None or isinstance(batches, int))):
                 log_held(self._keeper.held_back(self._clock()))
@@ -402,6 +409,7 @@ class LocalEngine:
         before = {place: store.copy() for place, store in self.stores.items()}
         tick = self._tick
         assert tick is not None
+        now = tick.clock.now
         try:
             rows = list(self._stage_zero(batch, tick))
             for layer in range(1, self.plan.layers + 1):
@@ -410,7 +418,8 @@ class LocalEngine:
             if crash:
                 msg = f"a CRASH mark was reached in batch {self._batch_id}."
                 raise SimulatedCrash(msg)
-            self._delivery.deliver(gathered, gathered.report.batch_id)
+            reads = [{n: self._offsets[n] + len(items) for n, items in batch.items()}, now]
+            self._delivery.deliver(gathered, gathered.report.batch_id, reads, now)
         except BaseException:
             self.stores = defaultdict(MemoryStore, before)
             raise  # positions have not moved: the batch comes again, whole

@@ -90,3 +90,36 @@ def test_a_tuple_that_is_no_record_is_refused_and_the_fix_works(record, text):
 
 def test_longer_and_shorter_tuples_are_values():
     assert run_local(frame(), [(1,), (1, 2, 3, 4, 5)]) == [(1,), (1, 2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("batches", [None, 1])
+def test_a_batch_that_a_sink_has_failed_on_is_replayed_as_it_was(batches):
+    """What came meanwhile, or another size of batches, does not change it: nothing is lost."""
+    stored, failures = mp.ListSink(), [OSError("away")]
+
+    def save(records, delivery_id):
+        if failures:
+            raise failures.pop()
+
+    sdf = frame()
+    sdf.sink(stored)
+    sdf.sink(save)
+    engine = LocalEngine(sdf)
+    engine.feed([1, 2])
+    with pytest.raises(OSError, match="away"):
+        engine.run(batches=batches)
+    engine.feed([3])
+
+    engine.run()
+
+    assert stored == [1, 2, 3]
+
+
+def test_what_sink_returns_is_no_frame_and_the_error_says_so():
+    with pytest.raises(ConfigError, match=r"got None(.|\n)*Fix: sink\(\) returns None: give the"):
+        run_local(frame().sink(print), [1])
+
+
+def test_a_class_is_no_sink_and_the_fix_has_parentheses():
+    with pytest.raises(ConfigError, match=r"the class ListSink(.|\n)*Fix: sdf.sink\(ListSink\("):
+        frame().sink(mp.ListSink)

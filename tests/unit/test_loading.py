@@ -1,6 +1,7 @@
 """Commands load a program without running it, from a file, a package or a factory."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -256,3 +257,18 @@ def test_an_import_that_fails_inside_the_program_is_not_hidden():
 
     with pytest.raises(ModuleNotFoundError, match="surely_not_there"):
         load_application("pkg.main:app")
+
+
+def test_several_applications_are_named_and_the_fix_is_followed(tmp_path):
+    file = tmp_path / "two.py"
+    file.write_text(
+        "import millpond as mp\n"
+        "one = mp.Application(consumer_group='one', loglevel=None)\n"
+        "two = mp.Application(consumer_group='two', loglevel=None)\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_application(str(file), "explain")
+
+    first = re.search(r"Fix: name one: (\S+) or ", str(caught.value))[1]
+
+    assert load_application(first, "explain").config.consumer_group == "one"

@@ -4,6 +4,7 @@ import importlib
 import math
 import re
 import sqlite3
+import subprocess
 import sys
 import threading
 from typing import Required, TypedDict, get_type_hints
@@ -258,3 +259,86 @@ def test_functions_share_what_they_change_within_a_run():
     sdf = frame().apply(note).group_by(str, name="text").apply(lambda v: sum(numbers))
 
     assert run_local(sdf, [1, 2]) == [1, 3]
+
+
+_PROGRAM = """
+import functools, pickle, sys
+from typing import Callable, NewType, ParamSpec
+
+import millpond as mp
+from millpond.program.functions import pack
+from millpond.testing import frame
+
+UserId = NewType("UserId", int)
+P = ParamSpec("P")
+
+@functools.lru_cache(maxsize=7)
+def parsed(value):
+    return value * 2
+
+@functools.wraps(parsed)
+def wrapped(value):
+    return parsed(value) + 1
+
+class Prices:
+    @staticmethod
+    @functools.cache
+    def of(value):
+        return value * 3
+
+def typed(value: UserId) -> Callable[P, int]:
+    return UserId(value) + 4
+
+calls = [parsed, wrapped, Prices.of, typed]
+pickle.dump([pack(call).data for call in calls], open(sys.argv[1], "wb"))
+"""
+
+_WORKER = """
+import pickle, sys
+from millpond.program.functions import unpack
+
+calls = [unpack(data) for data in pickle.load(open(sys.argv[1], "rb"))]
+print([call(10) for call in calls], calls[0].cache_info().maxsize)
+"""
+
+
+def in_another_process(code, file):
+    command = [sys.executable, "-c", code, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_functions_with_caches_and_new_types_of_the_main_file_reach_another_process(tmp_path):
+    in_another_process(_PROGRAM, tmp_path / "sent")
+
+    assert in_another_process(_WORKER, tmp_path / "sent") == "[20, 21, 30, 14] 7\n"
+
+
+class _OnlyByName:
+    """Pickled as a name of the main file, as objects made in C are."""
+
+    def __reduce__(self):
+        return "only"
+
+
+def test_what_only_the_main_file_knows_is_refused_with_its_step(monkeypatch):
+    value = _OnlyByName()
+    monkeypatch.setattr(sys.modules["__main__"], "only", value, raising=False)
+    monkeypatch.setattr(_OnlyByName, "__module__", "__main__")
+
+    with pytest.raises(ConfigError) as caught:
+        run_local(frame().apply(lambda record: value), [1])
+
+    told = str(caught.value)
+    assert re.match(r"apply \(test_shipping\.py:\d+\): variable 'value' in 'lambda'", told)
+    assert "'only' of the main file is known to the program alone" in told
+    assert told.endswith(
+        "\nFix: move it into a module beside the program, and import it from there."
+    )
+
+
+def test_an_error_that_has_a_fix_of_its_own_has_no_second_one(app):
+    with pytest.raises(ConfigError) as caught:
+        run_local(frame().apply(lambda value: app), [1])
+
+    assert str(caught.value).count("Fix: ") == 1
+    assert "Fix: pass it what it needs" in str(caught.value)

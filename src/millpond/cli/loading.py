@@ -171,6 +171,8 @@ def _chosen(
         msg += f", and no {name!r}"
     if reached is not None:
         msg += f"; it was loaded up to {reached.call} ({reached.call_site})"
+    if found:
+        raise ConfigError(f"{msg}.\nFix: name one: {' or '.join(f'{place}:{n}' for n in found)}.")
     msg += (
         ".\nFix: make one at the top of the file, outside of `if __name__`, and name it: "
         f"{place}:app. Or name a function that returns one: {place}:make_app."

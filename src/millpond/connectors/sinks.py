@@ -46,6 +46,10 @@ class FunctionSink:
 
 def as_sink(given: Any) -> Sink:
     """Return the sink for what the user passed: an object with `write`, or a function."""
+    if isinstance(given, type):
+        name = given.__name__
+        msg = f"sink() got the class {name}, not an object of it."
+        raise ConfigError(f"{msg}\nFix: sdf.sink({name}(...)), with parentheses.")
     if callable(getattr(given, "write", None)):
         refuse_async(given.write, "sink()")
         return given  # type: ignore[no-any-return]

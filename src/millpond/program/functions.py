@@ -7,13 +7,14 @@ and the variable.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import io
 import pickle
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import ModuleType
@@ -100,7 +101,31 @@ class _Pickler(cloudpickle.Pickler):
             kind, name, _, *rest = reduced[1]
             first = getattr(sys.modules[kind.__module__], "TypedDict", typing.TypedDict)
             return (reduced[0], (kind, name, (first,), *rest), *reduced[2:])
+        if reduced is NotImplemented and _goes_by_value(obj):
+            return _by_value(obj)
         return reduced
+
+
+def _goes_by_value(value: Any) -> bool:
+    """Tell whether a value is of the program itself, which workers do not import."""
+    module = getattr(value, "__module__", None)
+    return module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
+
+
+def _by_value(value: Any) -> Any:
+    """Return how to make a value again that Python knows by its name only, as pickle has it."""
+    if isinstance(value, functools._lru_cache_wrapper):
+        return _cached, (value.cache_parameters(), value.__wrapped__)
+    if isinstance(value, typing.NewType):
+        return typing.NewType, (value.__name__, value.__supertype__)
+    if isinstance(value, typing.ParamSpec | typing.TypeVarTuple):
+        return type(value), (value.__name__,)
+    return NotImplemented
+
+
+def _cached(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
+    """Return a function with a cache, empty in each worker."""
+    return functools.lru_cache(**parameters)(function)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -115,12 +140,21 @@ class _Unpickler(pickle.Unpickler):
             return _as_it_is
         if name == subimport.__name__ and module == subimport.__module__:
             return self._import
+        if module == "__main__":
+            raise _KnownByName(name)
         self.modules.add(module)
         return super().find_class(module, name)
 
     def _import(self, name: str) -> ModuleType:
         self.modules.add(name)
         return importlib.import_module(name)
+
+
+class _KnownByName(Exception):
+    """Something of the program's main file can be sent by its name only, and workers lack it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} of the main file is known to the program alone")
 
 
 def _as_it_is(kind: type, state: Any) -> type:
@@ -143,15 +177,23 @@ def _refusal(error: Exception, steps: Iterable[Step]) -> ConfigError:
     if culprit is not None:
         variable, function, value = culprit
         place = f"{function_name(function)!r} ({_place(function)})"
-        inner = _failure(value)
-        reason = str(inner) or type(inner).__name__
+        error = _failure(value) or error
+        reason = str(error) or type(error).__name__
         where += f": {variable} in {place}, of type {type(value).__qualname__},"
-    return ConfigError(
-        f"{where} cannot be sent to the workers: {reason}\n"
-        "Fix: open connections, clients, locks and files in a function decorated with "
-        "@mp.resource, which opens them in each worker; take plain values from outside, not the "
-        "application."
+    if "\nFix: " in reason:
+        return ConfigError(f"{where} cannot be sent to the workers: {reason}")
+    fix = (
+        "open connections, clients, locks and files in a function decorated with @mp.resource, "
+        "which opens them in each worker; take plain values from outside, not the application."
     )
+    if isinstance(error, _KnownByName) or (culprit is not None and _is_code(culprit[2])):
+        fix = "move it into a module beside the program, and import it from there."
+    return ConfigError(f"{where} cannot be sent to the workers: {reason}\nFix: {fix}")
+
+
+def _is_code(value: Any) -> bool:
+    """Tell whether a value is a function or a class, with whatever it is wrapped in."""
+    return isinstance(value, type) or hasattr(value, "__wrapped__") or inspect.isroutine(value)
 
 
 def _failure(value: Any) -> Exception | None:
@@ -176,11 +218,16 @@ def _culprit(value: Any, depth: int = _DEPTH) -> tuple[str, Any, Any] | None:
     """Return the innermost variable of a function that cannot be sent: name, function, value."""
     if not depth:
         return None
-    for function in _functions_in(value):
+    for function in filter(_is_of_program, _functions_in(value)):
         for name, used in _variables(function):
             if _failure(used) is not None:
                 return _culprit(used, depth - 1) or (name, function, used)
     return None
+
+
+def _is_of_program(function: Any) -> bool:
+    """Tell whether a function is not one of the standard library's."""
+    return getattr(function, "__module__", "").partition(".")[0] not in sys.stdlib_module_names
 
 
 def _functions_in(value: Any) -> Iterator[Any]:

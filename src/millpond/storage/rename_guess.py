@@ -132,6 +132,18 @@ def commands(known: Kept, plan: Plan, old: Place, new: Place) -> list[tuple[str,
     return moves
 
 
+def _made_as(settings: str | None, store: str) -> str:
+    """Return what a store was made with, for people.
+
+    Functions with a `State` share the store "default"; the others without settings have a name.
+    """
+    if settings:
+        return settings
+    if store == "default":
+        return "values that a function sets"
+    return "one value, of stateful_map or drop_duplicates"
+
+
 def why_not_movable(known: Kept, plan: Plan | None, old: Place, new: Place) -> str:
     """Return why the state of one store cannot be read as that of another; empty: it can."""
     before = known.settings.get(old[0], {}).get(old[1])
@@ -144,8 +156,8 @@ def why_not_movable(known: Kept, plan: Plan | None, old: Place, new: Place) -> s
             return f"{names[0]} is the state of {was}, and {names[1]} names {wanted}."
         return ""
     now = plan.settings().get(new[0], {}).get(new[1])
-    if before != now:
-        made = [text or "values that a function sets" for text in (before, now)]
+    made = [_made_as(before, old[1]), _made_as(now, new[1])]
+    if made[0] != made[1]:
         return (
             f"{names[0]} was made with\n  {made[0]}\nand the program keeps under {names[1]}\n"
             f"  {made[1]}"
