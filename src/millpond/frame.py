@@ -73,7 +73,10 @@ _GIVEN_ALREADY = "sdf is no window any more: go on with sdf.apply(...) or sdf.to
 _MOST_WINDOWS = 100_000
 
 # What people ask of a frame that it does not have.
+_JOINS = "concat() brings both sides to one step with state; joins are not in this release."
+
 _HINTS = {
+    **dict.fromkeys(("join_asof", "join_interval", "join_lookup"), _JOINS),
     **{
         word: _WINDOW_FIRST.format(word)
         for word in ("sum", "count", "mean", "min", "max", "reduce", "collect")

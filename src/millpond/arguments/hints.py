@@ -25,8 +25,11 @@ def missing(owner: str, name: str, known: Iterable[str], hints: Mapping[str, str
     """
     if name.startswith("_"):  # protocols of Python, of notebooks, of pickle
         return AttributeError(name)
+    known = sorted(known)
     close = get_close_matches(name, known, n=1)
-    fix = hints.get(name) or (f"did you mean {close[0]!r}?" if close else "see docs/guide.md.")
+    fix = hints.get(name) or (
+        f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}."
+    )
     return AttributeError(f"{owner} has no {name!r} ({here()}).\nFix: {fix}")
 
 
