@@ -4,7 +4,7 @@ python run.py PEERS_PYTHON           all cases, three rounds each
 python run.py --check PEERS_PYTHON   some of them, once; fails where a ratio is worse than its floor
 
 Programs stay up and are asked by turns (see `serving`): one run of each to warm up, then the rounds
-that count. For latency and the first output they are started anew in every round. Of a ratio the
+that count. For latency and the first output they are started again in every round. Of a ratio the
 median over rounds is told, and both sides of it come from one round.
 """
 

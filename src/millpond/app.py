@@ -115,9 +115,9 @@ class Application:
         on_processing_error: A function of (error, context, logger); if it returns True the
             record is let go. Its state writes are undone either way.
         state_ttl: How long state is seen that is set without a `ttl`, by the time of the stream:
-            milliseconds or a `timedelta`. Default: for ever.
+            milliseconds or a `timedelta`. Default: forever.
         recover: What happens when files of the state turn out to be damaged: "stop" with an
-            error that names them and the command that mends them, or "auto": go back to the last
+            error that names them and the command that repairs them, or "auto": go back to the last
             batch that is whole, and go on.
         on_state_change: What happens when the program has changed so that state would be left
             behind (another window length, another name, another key): "refuse" to run, or
@@ -128,7 +128,7 @@ class Application:
         persistence: "directory", or "none": state in a temporary folder that goes with the run.
         step_timeout: How long one record may take, in seconds or as a `timedelta`; then its worker
             process is ended, and the run with a `StepError` that names step and record. Default:
-            for ever. With a local master.
+            forever. With a local master.
         stop_timeout: How long the current batch may take after SIGINT or SIGTERM, in seconds or
             as a `timedelta`; then the run ends without it. Default: 30 s.
         master: Any Spark master. Default: `local[*]`.
@@ -136,7 +136,7 @@ class Application:
         spark_config: Settings of Spark for this application.
         loglevel: Level of the logger `millpond`; None leaves logging alone.
         broker_availability_timeout: How many seconds a running application waits when the broker
-            is away, 0 for ever; the same as `ConnectionConfig(patience=...)`. Default: 600.
+            is away, 0 forever; the same as `ConnectionConfig(patience=...)`. Default: 600.
         **quix: Keywords of Quix Streams that have no meaning here. They are accepted and ignored,
             and one warning names them.
     """
@@ -418,7 +418,7 @@ class Application:
         """Run, and return what came out where the run has an end.
 
         Without arguments it runs until SIGINT, SIGTERM or `stop()`, or until every source has
-        ended; it stops behind the current batch. Running again continues.
+        ended; it stops after the current batch. Running again continues.
 
         Args:
             dataframe: Not needed; every frame of the application runs.
@@ -468,7 +468,7 @@ class Application:
         Args:
             files: For a topic, the files that have its records from before it begins. They are
                 read instead of the topic, in the order of their names.
-            until: For a topic, the offset behind the last record to be read, by partition.
+            until: For a topic, the offset after the last record to be read, by partition.
                 Default: where it ends.
             live_from: Where the next run begins to read a topic for which there are files:
                 "earliest" or "latest".

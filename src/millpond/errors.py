@@ -20,7 +20,7 @@
     ├── IgnoreMessage                   raised by the user: the record in hand goes no further
     └── SimulatedCrash                  a CRASH mark of the test kit was reached
 
-Every text says what happened, where, and how to mend it (`Fix: ...`).
+Every text says what happened, where, and how to fix it (`Fix: ...`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DamagedStateError(StateError):
     """Files of the state are torn, changed or gone.
 
     What to do: `millpond state repair`, which goes back to the last batch that is whole and says
-    what is done again; or `Application(recover="auto")`, which does that at the start.
+    what is replayed; or `Application(recover="auto")`, which does that at the start.
     """
 
 
@@ -123,7 +123,7 @@ class RegistryError(SerializationError):
 class FutureTimestampError(MillpondError):
     """A record's time is further ahead of the wall clock than `max_future` allows.
 
-    Such a record is put aside in any case, whatever `on_error` says: it would move the clock
+    Such a record is set aside in any case, whatever `on_error` says: it would move the clock
     of the whole stream and close everybody's windows.
     """
 
@@ -199,7 +199,7 @@ class Failure:
 class StepError(MillpondError):
     """A user's function, or a deserializer, failed on a record and `on_error` is "stop".
 
-    Nothing of the batch was committed. What to do: mend the function (or the record's reader)
+    Nothing of the batch was committed. What to do: fix the function (or the record's reader)
     and run again; the run continues with this batch. Or set `on_error="dead-letter"`.
     """
 
@@ -220,8 +220,8 @@ class StepError(MillpondError):
             what = "record"
             place = f"on topic {f.topic!r}, partition {f.partition}, offset {f.offset}, key {f.key}"
             place = f"on {f.row}, key {f.key}" if f.row else place
-        # An error of ours has said how to mend it already.
-        fix = "Then" if "\nFix: " in f.error else "Fix: mend the function and"
+        # An error of ours has said how to fix it already.
+        fix = "Then" if "\nFix: " in f.error else "Fix: fix the function and"
         told = (
             f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
             f"{fix} run again, the run continues with this batch: nothing of it was "

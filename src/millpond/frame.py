@@ -108,7 +108,7 @@ class StreamingDataFrame:
         self._graph = graph
         self._head = head
         self._ttl_ms = ttl_ms
-        """How long state lives that says nothing else; None: for ever."""
+        """How long state lives that says nothing else; None: forever."""
 
     def __bool__(self) -> bool:
         msg = (
@@ -489,7 +489,7 @@ class StreamingDataFrame:
         [{'n': 1, 'total': 5}, {'n': 1, 'total': 1}, {'n': 2, 'total': 12}]
 
         Args:
-            emit: "record": the totals behind each record; "batch": each changed key once a
+            emit: "record": the totals after each record; "batch": each changed key once a
                 batch, as Spark's update mode does.
             name: The name under which the totals are kept.
             **aggregations: `Count()`, `Sum("amount")`, ...: each name is a field of the result.
@@ -523,11 +523,11 @@ class StreamingDataFrame:
         after_update: WindowCallback | None = None,
         corrections_ms: Duration = 0,
     ) -> WindowDefinition:
-        """Cut time into windows of one length, one behind the other, aligned to 1970.
+        """Cut time into windows of one length, one after the other, aligned to 1970.
 
         Args:
             duration_ms: Their length: milliseconds or a `timedelta`.
-            grace_ms: How long a window waits for late records behind its end.
+            grace_ms: How long a window waits for late records after its end.
             name: The beginning of the name under which it is kept; the lengths follow. Needed
                 where two windows of the same lengths have the same key.
             on_late: Called for each late record with (value, key, timestamp, late_by_ms, start,
@@ -603,7 +603,7 @@ class StreamingDataFrame:
         return self._window(kind, name, Callbacks(on_late))
 
     def tumbling_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
-        """Windows of so many records of a key, one behind the other."""
+        """Windows of so many records of a key, one after the other."""
         return self._window(Counted(_number(count, "count", 1)), name, Callbacks())
 
     def hopping_count_window(

@@ -398,7 +398,7 @@ class LocalEngine:
         return batch, mark
 
     def _take_mark(self, ahead: dict[str, list[Any]]) -> None:
-        """Take out the mark behind the records in hand: it has its effect once."""
+        """Take out the mark after the records in hand: it has its effect once."""
         for name, items in self._inputs.items():
             place = self._positions[name] + len(ahead.get(name, []))
             if place < len(items) and isinstance(items[place], Mark):

@@ -282,9 +282,9 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
     )
     place.prepare(made)
     produce(broker, topic, b"new", b"new")
-    with pytest.raises(TopicError, match="made anew(.|\n)*clear_state"):
+    with pytest.raises(TopicError, match="created again(.|\n)*clear_state"):
         wait_for(lambda: reader.latest_from(begin) and None, 5)
-    with pytest.raises(TopicError, match="made anew(.|\n)*clear_state"):
+    with pytest.raises(TopicError, match="created again(.|\n)*clear_state"):
         place.prepare(made, known_as="the id it had before")
 
 

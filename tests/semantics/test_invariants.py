@@ -232,7 +232,7 @@ def test_records_of_one_origin_that_come_by_two_ways_keep_one_order_whatever_the
 
 
 def group_rows(plan, values, shuffle, groups=4):
-    """Run a plan by hand, one source partition per value, shuffling the rows before each layer."""
+    """Run a plan, one source partition per value, shuffling the rows before each layer."""
     source = ListSource([], "list")
     settings_ = Settings(groups)
     zero = StageRunner(plan, plan.stages[0], settings_)

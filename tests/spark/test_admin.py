@@ -1,4 +1,4 @@
-"""State that is looked into and changed by hand, on a real checkpoint."""
+"""State that is looked into and changed manually, on a real checkpoint."""
 
 from __future__ import annotations
 
@@ -474,7 +474,7 @@ def test_the_command_does_what_the_module_does(app, tmp_path):
     assert "2 -> 3 parts" in call("state", "rescale", folder, 3)
     with pytest.raises(ConfigError, match="neither a batch nor a time"):
         call("state", "rewind", file, "--to", "yesterday", "--yes")
-    assert "change(s) by hand" in call("state", "rewind", file, "--to", 7, "--yes")
+    assert "manual change(s)" in call("state", "rewind", file, "--to", 7, "--yes")
     assert lines("ls", folder)[0]["last_batch"] == 7
     file.write_text(file.read_text().replace('"payments", key', '"orders", key'))
     assert "refuse" in call("check", file, code=1)

@@ -1,4 +1,4 @@
-"""State that is changed by hand, and what else may happen to it at the same time."""
+"""State that is changed manually, and what else may happen to it at the same time."""
 
 from __future__ import annotations
 

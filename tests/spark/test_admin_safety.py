@@ -48,7 +48,7 @@ def run(*words):
     return CliRunner().invoke(command, list(map(str, words)))
 
 
-# --- a batch that was made by hand and is lost ------------------------------------------------
+# --- a batch that was made manually and is lost ------------------------------------------------
 
 
 @pytest.mark.parametrize("recover", ["stop", "auto"])

@@ -228,7 +228,7 @@ def ring(key, state, timer):
 
 
 def build_timed(app):
-    """What comes out goes to a topic too: a batch that is done again comes out of `run` again."""
+    """What comes out goes to a topic too: a batch that is replayed comes out of `run` again."""
     events = app.topic("events", key_deserializer="str")
     sdf, out = app.dataframe(events), app.topic("out")
     windows(sdf, "windows", out)

@@ -341,7 +341,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_an_error_not_a_gap(make_app, 
     produce(again, again.topic("clicks"), [("a", 1)])
     again.dataframe(again.topic("clicks"))
 
-    with pytest.raises(TopicError, match="deleted and made anew(.|\n)*Fix:"):
+    with pytest.raises(TopicError, match="deleted and created again(.|\n)*Fix:"):
         again.run(drain=True)
 
 

@@ -1,7 +1,7 @@
 """What is damaged is decided in one place: the start says so just where a repair does something.
 
 Any of the small files of a group are torn or gone, alone and together. After a repair the start
-succeeds, and each batch that was done is done again as it was, or the refusal says what is lost.
+succeeds, and each batch that was done is replayed as it was, or the refusal says what is lost.
 The same with files of state, on Spark: tests/disturbed/test_damage.py.
 """
 
@@ -130,7 +130,7 @@ def known(directory):
 
 
 def assert_nothing_is_lost(directory, known):
-    """Each batch that was done counts, or is done again as it was."""
+    """Each batch that was done counts, or is replayed as it was."""
     seq, again = start(directory)
     for done in range(seq + 1, known + 1):
         assert again.get(done) == source(done)

@@ -26,7 +26,7 @@ class Server:
         self.blobs, self.asked, self.fails_at, self.row = {}, [], None, row_of_spark
         client = StatefulProcessorApiClient.__new__(StatefulProcessorApiClient)
         client.sockfile = ours.makefile("rwb")
-        ours.settimeout(20)  # a test that waits for ever fails instead
+        ours.settimeout(20)  # a test that waits forever fails instead
         wrapped = SimpleNamespace(_stateful_processor_api_client=client)
         self.state = SimpleNamespace(_stateName="pages", _mapStateClient=wrapped)
         threading.Thread(target=self._serve, daemon=True).start()

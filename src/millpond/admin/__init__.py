@@ -104,7 +104,7 @@ class Admin:
             pass
 
     def clear(self, reset_offsets: bool = False) -> None:
-        """Begin without state; sources go on where they are, or begin anew."""
+        """Begin without state; sources go on where they are, or begin again."""
         with self._opened.directory.held("clear"):
             self._opened.directory.clear(reset_offsets=reset_offsets)
 
@@ -217,7 +217,7 @@ class Admin:
         return export.export(self._opened, str(path), store, at, format)
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return what was done to the state by hand, the latest last."""
+        """Return what was done to the state manually, the latest last."""
         return list(self._opened.manifest().audit)
 
     # --- health -----------------------------------------------------------------------------
@@ -227,12 +227,12 @@ class Admin:
         return recovery.verify(self._opened)
 
     def repair(self, lose_edits: bool = True) -> Repaired:
-        """Go back to the last batch that is whole; the batches behind it are done again.
+        """Go back to the last batch that is whole; the batches after it are replayed.
 
         What they put out is not written a second time.
 
         Args:
-            lose_edits: Whether changes by hand may be lost that come behind that batch.
+            lose_edits: Whether manual changes may be lost that come after that batch.
         """
         return recovery.repair(self._opened, lose_edits)
 
@@ -290,8 +290,8 @@ class Admin:
 
         Args:
             to: The batch or the time.
-            outputs: "keep": the batches behind it are done again as they were, and what they put
-                out is not written a second time. "again": all that is done again is written again.
+            outputs: "keep": the batches after it are replayed as they were, and what they put
+                out is not written a second time. "again": all that is replayed is written again.
             dry_run: Only say what it would mean.
         """
         return mutations.rewind(self._opened, to, outputs, dry_run)
@@ -313,7 +313,7 @@ class Admin:
     def restore(self, path: str | Path, dry_run: bool = False) -> int:
         """Replace the state with that of a backup; return the batch it is of.
 
-        Records behind that batch are read again, and what they give is written again.
+        Records after that batch are read again, and what they give is written again.
         `dry_run`: only look what would become of it.
         """
         return mutations.restore(self._opened, str(path), dry_run)

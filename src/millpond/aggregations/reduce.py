@@ -15,7 +15,7 @@ __all__ = ["Reduce"]
 class Reduce(Aggregation):
     """What your functions make of the values, None among them.
 
-    A state of None is no state: after a reducer that returned None, the initializer begins anew.
+    A state of None is no state: after a reducer that returned None, the initializer begins again.
 
     Args:
         reducer: Takes the state and a value, returns the next state.

@@ -1,6 +1,6 @@
 """Durations and moments as the face takes them: milliseconds, `timedelta`, `datetime`.
 
-Everything behind the face is an int of milliseconds.
+Everything below the public interface is an int of milliseconds.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def backfill(
     timestamp: Annotated[str | None, typer.Option(help="The column that is the time.")] = None,
     until: Annotated[
         list[str] | None,
-        typer.Option(help="TOPIC:PARTITION=OFFSET, behind the last record; repeatable."),
+        typer.Option(help="TOPIC:PARTITION=OFFSET, after the last record; repeatable."),
     ] = None,
     live_from: Annotated[
         str, typer.Option(help="Where a topic with files is read on: earliest or latest.")
@@ -120,7 +120,7 @@ def backfill(
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
     word: Any = live_from  # `backfill` refuses what it does not know
     count = program.backfill(sources, until=ends, live_from=word, outputs=outputs)
-    typer.echo(f"{count:,} records of history; the next run goes on behind them.")
+    typer.echo(f"{count:,} records of history; the next run goes on after them.")
 
 
 @command.command()
@@ -158,7 +158,7 @@ def check(
 
 @command.command()
 def warmup(
-    force: Annotated[bool, typer.Option("--force", help="Make it anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make it again.")] = False,
 ) -> None:
     """Make every start of Spark faster: keep the classes that it loads in a file, once."""
     began = time.monotonic()
@@ -325,7 +325,7 @@ def _key_of(line: str, field: str, number: int) -> str:
         msg = (
             f"line {number} of the input has no field {field!r}: {shown(line)} "
             f"({type(error).__name__}: {error}). The lines before it were written.\n"
-            "Fix: mend the line, or leave --key-field out."
+            "Fix: correct the line, or leave --key-field out."
         )
         raise ConfigError(msg) from None
 

@@ -172,7 +172,7 @@ def history(
     target: Target,
     key: str,
     store: Store = None,
-    records: Annotated[bool, typer.Option(help="Also the records behind each change.")] = True,
+    records: Annotated[bool, typer.Option(help="Also the records that caused each change.")] = True,
     group: Group = None,
     as_json: AsJson = False,
     config: Config = None,
@@ -197,7 +197,7 @@ def history(
             row["by_hand"] = change.is_by_hand
             row["records"] = [record._asdict() for record in change.records]
         else:  # for people: once a batch
-            causes = ["by hand"] if change.is_by_hand else [_record(r) for r in change.records]
+            causes = ["manual"] if change.is_by_hand else [_record(r) for r in change.records]
             row["records"] = "" if change.batch in told else "\n".join(causes)
         told.add(change.batch)
         rows.append(row)
@@ -269,7 +269,7 @@ def export(
 def audit(
     target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
 ) -> None:
-    """Show what was done to the state by hand."""
+    """Show what was done to the state manually."""
     entries = _open(target, group, config).audit()
     if as_json:
         _show(entries, as_json)
@@ -319,7 +319,7 @@ def verify(
 def repair(
     target: Target, group: Group = None, as_json: AsJson = False, config: Config = None
 ) -> None:
-    """Go back to the last batch that is whole; say what will be done again."""
+    """Go back to the last batch that is whole; say what will be replayed."""
     done = _open(target, group, config).repair()
     _done(f"{done}.", as_json, **asdict(done))
 
@@ -384,7 +384,7 @@ def restore(
     opened = _open(target, group, config)
     kept = opened.restore(path, dry_run=True)
     opened.check_free("restore")
-    text = f"The state becomes that of batch {kept} of the backup; records behind it give their "
+    text = f"The state becomes that of batch {kept} of the backup; records after it give their "
     _confirm(text + "outputs again.", yes, as_json)
     batch = opened.restore(path)
     _done(f"The state is that of batch {batch} of the backup.", as_json, path=path, batch=batch)
@@ -443,10 +443,10 @@ def clear(
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
-    """Begin without state; sources go on where they are, or begin anew."""
+    """Begin without state; sources go on where they are, or begin again."""
     opened = _open(target, group, config)
     opened.check_free("clear")
-    where = "sources begin anew" if reset_offsets else "sources go on where they are"
+    where = "sources begin again" if reset_offsets else "sources go on where they are"
     _confirm(f"All state of {opened.group} goes; {where}.", yes, as_json)
     opened.clear(reset_offsets=reset_offsets)
     _done("The state is empty.", as_json, reset_offsets=reset_offsets)

@@ -142,7 +142,7 @@ class AvroDeserializer(Registered):
             return self._registry.read(self._confluent, data)
         stream = BytesIO(data)
         value = self._read_with(stream, self._schema, self._reader_schema, **self._options)
-        # Avro has no marks: bytes of another schema can look like a value, with something behind.
+        # Avro has no marks: bytes of another schema can look like a value, with something after.
         if stream.tell() != len(data):
             msg = (
                 f"cannot read as avro: {shown(data)} was written with another schema: "

@@ -28,7 +28,7 @@ class RateSource:
 
     Args:
         rows_per_second: How many records a second.
-        count: Stop after so many; None: for ever.
+        count: Stop after so many; None: forever.
         name: Name of the source; state and offsets belong to it.
         ramp_up: How long the rate takes to grow from 0 to `rows_per_second`, evenly: milliseconds
             or a `timedelta`, like Spark's `rampUpTime`.

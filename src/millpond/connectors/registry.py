@@ -178,7 +178,7 @@ class Registry:
             msg = (
                 f"{shown(data)} was not written with a schema registry: it does not begin with "
                 "a zero byte and the id of a schema.\nFix: read it without "
-                "schema_registry_client_config, or mend the producer."
+                "schema_registry_client_config, or correct the producer."
             )
             raise SerializationError(msg)
         return self._call(make, data, data[1:17].hex() if data[0] else int.from_bytes(data[1:5]))
@@ -227,7 +227,7 @@ class Registry:
             return SerializationError(
                 f"{here} has no schema {schema_id}, with which the {field} of a record of topic "
                 f"{topic!r} was written {answer}.\n"
-                "Fix: name the registry that the producer writes with, or mend the producer."
+                "Fix: name the registry that the producer writes with, or correct the producer."
             )
         if is_missing:
             what = f"does not have the schema for the {field}s of topic {topic!r}"

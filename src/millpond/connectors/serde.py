@@ -192,7 +192,7 @@ class _Check:
         except self._error as error:
             msg = (
                 f"{shown(value)} does not fit the JSON schema: at {error.json_path}, "
-                f"{shorter(error.message)}.\nFix: mend the producer, or change the schema."
+                f"{shorter(error.message)}.\nFix: correct the producer, or change the schema."
             )
             raise SerializationError(msg) from None  # its text has the whole value and schema
 

@@ -55,7 +55,7 @@ CRASH = Mark("CRASH")
 """The batch that reaches this mark is thrown away, as if the process had died."""
 
 END = Mark("END")
-"""The run ends here; the next run goes on behind it."""
+"""The run ends here; the next run goes on after it."""
 
 
 # --- topics of the embedded log -------------------------------------------------------------
@@ -373,7 +373,7 @@ class FileReader:
                 return
             msg = (
                 f"file {file} was seen and is gone; it has not been read, or a batch with it is "
-                'done again.\nFix: put it back, or go on without it: FileSource(on_missing="skip").'
+                'replayed.\nFix: put it back, or go on without it: FileSource(on_missing="skip").'
             )
             raise TopicError(msg) from None
         with opened:

@@ -123,7 +123,7 @@ class Meter:
         self.refresh()
 
     def stopping(self) -> None:
-        """Say that the run ends behind the current batch."""
+        """Say that the run ends after the current batch."""
         self._phase = "stopping"
         self.refresh()
 

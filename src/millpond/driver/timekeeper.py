@@ -2,7 +2,7 @@
 
 On the driver a `Timekeeper` takes what the stages saw (the largest timestamps, the next moment at
 which a group has something to do) and decides the `Clock` of the next batch. The clock is written
-down with the batch's offsets and travels with its rows, so a batch that is done again is done at
+down with the batch's offsets and travels with its rows, so a batch that is replayed is done at
 the same time. Nothing here reads a clock: the wall clock is told.
 """
 
@@ -211,7 +211,7 @@ class Timekeeper:
             "marks": self._by_name(clock.marks),
             "before": self._by_name(clock.before),
             "wake": tick.groups,
-            # What is known behind the batch before: who goes back to there starts from it.
+            # What is known after the batch before: who goes back to there starts from it.
             "seen": self.seen,
             "arrived": self.arrived,
         }
@@ -298,7 +298,7 @@ class Timekeeper:
         }
 
     def load(self, content: dict[str, Any] | None, seq: int) -> None:
-        """Take what `to_json` gave, if it was written behind the batch of clock `seq`."""
+        """Take what `to_json` gave, if it was written after the batch of clock `seq`."""
         if content is None or content["seq"] != seq:
             self.is_sure = False
             return

@@ -86,7 +86,7 @@ class Waits:
         return [Waiting(what, wall - now + at, now - at, fix=fix) for what, fix, at in found]
 
     def take_done(self) -> dict[str, float]:
-        """Return for how many seconds what was waited for, and begin anew."""
+        """Return for how many seconds what was waited for, and begin again."""
         with self._lock:
             done, self._done = self._done, {}
         return done

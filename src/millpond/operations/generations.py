@@ -1,6 +1,6 @@
 """New generations: how a checkpoint is changed without touching the one that is there.
 
-Takes a group that is stopped; copies its checkpoint as it was behind a batch, lets somebody work
+Takes a group that is stopped; copies its checkpoint as it was after a batch, lets somebody work
 on the copy, and makes it the current one when all is done. Where anything fails, everything is
 as it was. The generation before is kept until the next change.
 """
@@ -41,7 +41,7 @@ class NewGeneration:
     checkpoint: Checkpoint
     journal: Journal
     clock: dict[str, Any] | None
-    """What is known about the time behind the last batch; None: that batch looks again."""
+    """What is known about the time after the last batch; None: that batch looks again."""
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def recorded(batches: list[Batch]) -> dict[int, dict[str, Any]]:
 def clock_behind(
     directory: StateDirectory, manifest: Manifest, number: int
 ) -> dict[str, Any] | None:
-    """Return what was known about the time behind a batch, as a clock file has it."""
+    """Return what was known about the time after a batch, as a clock file has it."""
     batch = directory.checkpoint(manifest).batch(number)
     seq = 0 if batch is None else int(batch.clock.get("seq", 0))
     known = read_clock(directory.clock_file(manifest))
@@ -135,7 +135,7 @@ def clock_behind(
 
 
 def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
-    """Return what was known about the time behind a batch; the next one was planned with it."""
+    """Return what was known about the time after a batch; the next one was planned with it."""
     clock = journal.batches.get(seq + 1, {}).get("clock", {})
     if "seen" not in clock:
         return None
@@ -143,6 +143,6 @@ def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
 
 
 def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
-    """Return a clock file behind which every group is asked what it waits for."""
+    """Return a clock file after which every group is asked what it waits for."""
     told = {name: value for name, value in known.items() if name != "keys"}  # may be others now
     return {**told, "seq": seq, "due": {}, "is_sure": False}

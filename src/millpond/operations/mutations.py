@@ -1,4 +1,4 @@
-"""Changing state: back in time, copied, edited, divided anew.
+"""Changing state: back in time, copied, edited, divided again.
 
 Takes an opened group that is stopped (a copy can be taken of one that runs). What is changed is
 a new generation, and the manifest says who did what; where anything fails, all is as it was.
@@ -47,12 +47,12 @@ class Rewound:
     batch: int
     time_ms: int
     batches: int
-    """Batches that will be done again."""
+    """Batches that will be replayed."""
     records: int
     """Records that will be read again."""
     outputs: str
     lost_edits: int
-    """Changes by hand that are taken back with it."""
+    """Manual changes that are taken back with it."""
     partitions: tuple[int, int]
     """Parts of the state: now, and in that batch."""
 
@@ -63,9 +63,9 @@ class Rewound:
         }[self.outputs]
         text = f"state and input go back to batch {self.batch}"
         if self.batches:
-            text += f"; {self.batches} batches with {self.records:,} records are done again, {what}"
+            text += f"; {self.batches} batches with {self.records:,} records are replayed, {what}"
         if self.lost_edits:
-            text += f"; {self.lost_edits} change(s) by hand behind it are taken back"
+            text += f"; {self.lost_edits} manual change(s) after it are taken back"
         now, then = self.partitions
         if now != then:
             text += f"; the state is in {then} parts again, not in {now}"
@@ -92,7 +92,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
     done = checkpoint.batch(number)
     assert done is not None
     committed = [batch for batch in behind if batch.number <= (checkpoint.last() or 0)]
-    # Those that an earlier rewind or repair has left to be done again come behind them.
+    # Those that an earlier rewind or repair has left to be replayed come after them.
     waiting = _waiting(opened.directory, manifest)
     again = {**recorded(committed), **waiting}
     is_foreign = any(batch.foreign for batch in committed)
@@ -125,13 +125,13 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
 
 
 def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[str, Any]]:
-    """Return the batches that will be done again already, by the number of their clock."""
+    """Return the batches that will be replayed already, by the number of their clock."""
     behind = journal_of(directory, manifest).behind(directory.committed_clock(manifest))
     return {seq: batch for seq, batch in behind.items() if seq <= manifest.replay_until}
 
 
 def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
-    """Return the renames of key scopes that lie behind a batch."""
+    """Return the renames of key scopes that lie after a batch."""
     still = [b for b in manifest.edits() if b > batch]
     return [
         (entry["scopes"][0], entry["scopes"][1])
@@ -141,7 +141,7 @@ def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
 
 
 def _rename_in(new: NewGeneration, old: str, name: str) -> None:
-    """Let batches that are done again wake the groups of a scope under its other name."""
+    """Let batches that are replayed wake the groups of a scope under its other name."""
     for batch in new.journal.batches.values():
         wake = batch.get("clock", {}).get("wake", {})
         if old in wake:
@@ -434,7 +434,7 @@ def run_rows(
         shape = (layers, manifest.groups, manifest.partitions)
         changed = run_edit(new.checkpoint, rows(new.old), *shape, offsets)
         if new.clock is None:
-            # The last batch is the edit, and must not be done again by a program.
+            # The last batch is the edit, and must not be replayed by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
             seq = 0 if batch is None else batch.clock.get("seq", 0)
             new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
@@ -568,7 +568,7 @@ def find_place(
 
 @dataclass(frozen=True)
 class Rescaled:
-    """State before and after it was divided anew."""
+    """State before and after it was divided again."""
 
     partitions_before: int
     partitions: int

@@ -30,7 +30,7 @@ __all__ = ["diff", "get", "history", "info", "items", "scan", "table_of", "timer
 
 T = TypeVar("T")
 
-# Batches that are read again for the records behind the changes of a key; the latest ones.
+# Batches that are read again for the records that caused the changes of a key; the latest ones.
 _RECALLED = 20
 
 
@@ -224,7 +224,7 @@ def _changed(
 
 
 def _fields_by_batch(opened: Opened, manifest: Manifest) -> Callable[[int], Fields]:
-    """Return what shows fields by the layouts behind a batch."""
+    """Return what shows fields by the layouts after a batch."""
     known: dict[int, Fields] = {}
 
     def fields(batch: int) -> Fields:

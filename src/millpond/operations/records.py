@@ -1,7 +1,7 @@
-"""The records behind a change: what of a batch reached one key.
+"""The records that caused a change: what of a batch reached one key.
 
 Takes a batch and a key; reads the ranges of the batch again and lets stage 0 of the program say
-where each record goes. Only for keys that records have right behind their source: what reaches a
+where each record goes. Only for keys that records have right after their source: what reaches a
 later key depends on the state in between.
 """
 

@@ -3,7 +3,7 @@
 What is damaged is what the next start cannot go on with: `StateDirectory.damage`, and the state of
 the batch that it goes on from. `verify` reads that and every other file, and compares checksums.
 `repair` finds the last batch that can be read, makes a generation of it, and lets the batches
-after it be done again as they were: state and outputs are then those of a run that nothing
+after it be replayed as they were: state and outputs are then those of a run that nothing
 happened to. What is damaged stays where it is until the next change.
 """
 
@@ -66,15 +66,15 @@ class Verified:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was repaired, and what will be done again."""
+    """What was repaired, and what will be replayed."""
 
     batch: int | None
     """The state is as of this batch; None: of the beginning."""
     batches: int
-    """Batches that are done again; their outputs are not written again."""
+    """Batches that are replayed; their outputs are not written again."""
     problems: list[Problem]
     lost_edits: int = 0
-    """Changes by hand that are lost with what was damaged."""
+    """Manual changes that are lost with what was damaged."""
 
     def __str__(self) -> str:
         if not self.problems:
@@ -83,9 +83,9 @@ class Repaired:
         where = "the beginning" if self.batch is None else f"batch {self.batch}"
         text = f"damaged: {files}; the state is as of {where}"
         if self.batches:
-            text += f", {self.batches} batch(es) are done again and their outputs not written again"
+            text += f", {self.batches} batch(es) are replayed and their outputs not written again"
         if self.lost_edits:
-            text += f"; {self.lost_edits} change(s) by hand behind it are lost: see the audit"
+            text += f"; {self.lost_edits} manual change(s) after it are lost: see the audit"
         return text
 
 
@@ -223,7 +223,7 @@ class _Whole:
     seq: int = 0
     clock: dict[str, Any] | None = None
     edits: tuple[int, ...] = ()
-    """The batches behind it that people have put there."""
+    """The batches after it that people have put there."""
 
 
 def _repair(
@@ -253,7 +253,7 @@ def _repair(
         raise StateError(f"{msg}\n{_START_OVER}")
     if found.edits and not lose_edits:
         msg = (
-            f"with what is damaged, {len(found.edits)} change(s) of the state by hand would be "
+            f"with what is damaged, {len(found.edits)} manual change(s) of the state would be "
             f"lost (batches {list(found.edits)}).\nFix: millpond state repair does it; then make "
             "the changes again."
         )
@@ -367,7 +367,7 @@ def _before(opened: Opened, manifest: Manifest, journal: Journal, work: Location
 def _renew_descriptions(
     opened: Opened, manifest: Manifest, old: Checkpoint, new: Checkpoint, problems: list[Problem]
 ) -> None:
-    """Write anew what is damaged of what describes the query and its operators."""
+    """Write again what is damaged of what describes the query and its operators."""
     if (new.folder / "metadata").read() is None:  # the id of the query; nothing depends on it
         gone = str(old.folder / "metadata")
         problems += [] if gone in {p.file for p in problems} else [Problem(gone, "it is gone")]
@@ -408,7 +408,7 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
 
 
 def _clock(files: list[Location], journal: Journal, seq: int) -> dict[str, Any] | None:
-    """Return what was known about the time behind a batch: from its own file, or the next plan."""
+    """Return what was known about the time after a batch: from its own file, or the next plan."""
     for file in files:
         known = read_clock(file)
         if known is not None and known["seq"] == seq and "seen" in known:
@@ -417,7 +417,7 @@ def _clock(files: list[Location], journal: Journal, seq: int) -> dict[str, Any] 
 
 
 def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) -> list[int]:
-    """Return the batches behind one that people have put there: by the audit and by the log."""
+    """Return the batches after one that people have put there: by the audit and by the log."""
     found = {number for number in manifest.edits() if last is None or number > last}
     for number in checkpoint.committed():
         with suppress(DamagedStateError):
@@ -432,7 +432,7 @@ def _done(manifest: Manifest, checkpoint: Checkpoint) -> int:
     """Return the clock of the last batch that is known to be done, whatever is left of its files.
 
     A batch was committed where the next one is planned. Where the clock of a batch cannot be read,
-    it is one more than that of the batch before, unless the batch was made by hand.
+    it is one more than that of the batch before, unless the batch was made manually.
     """
     committed, planned = checkpoint.committed(), checkpoint.planned()
     run = checkpoint.last_run()
@@ -460,7 +460,7 @@ def _seqs(checkpoint: Checkpoint) -> dict[int, int]:
 
 
 def _renew_operators(opened: Opened, manifest: Manifest, work: Location) -> None:
-    """Write the descriptions of the operators anew; they depend on nothing but their number."""
+    """Write the descriptions of the operators again; they depend on nothing but their number."""
     from millpond.spark.edit import write_shape
 
     write_shape(opened.session, Checkpoint(work), manifest.layers, manifest.partitions)
@@ -477,9 +477,9 @@ def _last_whole(
     """Return the last batch that can be read whole, in a copy without what is damaged."""
     for number in reversed(new.committed()):
         if number < manifest.live_from:
-            break  # the batches behind it read files as if they were a topic
+            break  # the batches after it read files as if they were a topic
         if number and clocks.get(number) is None:
-            continue  # it would have to be done again, from a batch that may not be whole
+            continue  # it would have to be replayed, from a batch that may not be whole
         try:
             new.check_log(number)
             if number:  # Spark looks at where the batch before ended, too

@@ -110,6 +110,6 @@ def _go_on(opened: Opened, new: NewGeneration, last: int) -> None:
     batch = opened.directory.checkpoint(new.old).batch(last)
     seq = 0 if batch is None else int(batch.clock.get("seq", 0))
     new.clock = asking(new.clock or {"seen": {}, "arrived": {}}, seq)
-    # What was done before cannot be done again from this checkpoint: its first batch has it all.
+    # What was done before cannot be replayed from this checkpoint: its first batch has it all.
     new.journal = Journal(new.journal.delivered, new.journal.behind(seq))
     new.manifest.live_from = 0

@@ -162,7 +162,7 @@ class Opened:
         return manifest
 
     def view(self, at: At) -> tuple[Manifest, int]:
-        """Return the batch that is meant, and the manifest as it was behind it."""
+        """Return the batch that is meant, and the manifest as it was after it."""
         manifest = self.manifest()
         batch = self.batch(at, manifest)
         return manifest.at(batch), batch

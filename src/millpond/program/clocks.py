@@ -1,7 +1,7 @@
 """Which clock each stateful step goes by.
 
 Takes the graph, gives the places where time is told (a source, `set_timestamp`, `watermark`) and
-for each stateful step those upstream of it. A step's watermark is the least of theirs; behind a
+for each stateful step those upstream of it. A step's watermark is the least of theirs; after a
 window it is held back by the window's length, because a result is about time that has passed.
 """
 

@@ -2,7 +2,7 @@
 
 Takes a graph, gives a `Cut`: which stage runs which step, and where records move. Stateless
 steps run where their records are. Stateful steps of one key scope share one stage, so records
-move once per change of key, as late as possible: behind the last step before the stateful ones.
+move once per change of key, as late as possible: after the last step before the stateful ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cut:
     entries: dict[Step, tuple[Step, ...]]
     """The children of a step to which records move."""
     moves: list[tuple[Step, int, int]] = field(default_factory=list)
-    """(behind which step, in which stage, to which stage) records move."""
+    """(after which step, in which stage, to which stage) records move."""
 
 
 def cut_at_key_changes(graph: Graph, children: dict[Step, list[Step]]) -> Cut:

@@ -26,7 +26,7 @@ __all__ = ["Edge", "Output", "Plan", "Stage", "make_plan"]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Records leave a stage behind step `after` and enter the stage `target`."""
+    """Records leave a stage after step `after` and enter the stage `target`."""
 
     number: int
     after: Step
@@ -45,7 +45,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Records leave the plan behind step `step`."""
+    """Records leave the plan after step `step`."""
 
     number: int
     kind: Literal["write", "print", "sink", "collect", "count", "dead-letter"]

@@ -45,13 +45,13 @@ def check_graph(graph: Graph) -> None:
 
 
 def _check_tables(graph: Graph, scopes: dict[Step, Step]) -> None:
-    """Refuse state behind `update_state`: its rows have keys of their own and must move first."""
+    """Refuse state after `update_state`: its rows have keys of their own and must move first."""
     behind: dict[Step, Step] = {}
     for step in graph.steps:
         tables = [behind[p] for p in step.parents if p in behind and scopes[p] is scopes[step]]
         if tables and step.is_stateful:
             msg = (
-                f"{step.verb} ({step.call_site}) keeps state behind update_state "
+                f"{step.verb} ({step.call_site}) keeps state after update_state "
                 f"({tables[0].call_site}), whose rows are not of the key in hand.\n"
                 "Fix: give them their key first: .group_by(...)."
             )

@@ -34,7 +34,7 @@ from millpond.worker.stage import StageRunner
 
 __all__ = ["ASKED", "BEAT", "TEXT", "place_here", "trace_file"]
 
-# In a file, behind the numbers of a place: when the thread looked last, and what it saw, as JSON
+# In a file, after the numbers of a place: when the thread looked last, and what it saw, as JSON
 # with its length in front.
 BEAT, TEXT = struct.Struct("@d"), struct.Struct("@q")
 

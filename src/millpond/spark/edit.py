@@ -1,4 +1,4 @@
-"""One batch that changes state by hand.
+"""One batch that changes state manually.
 
 Takes rows that say what to write into which key group; runs them as a batch of their own on a
 checkpoint, through operators of the same shape as the program's, so Spark writes and commits
@@ -55,7 +55,7 @@ def run_edit(
         layers: For each layer, the scopes that it keeps.
         groups: How many key groups the state has.
         partitions: How many partitions the state has.
-        offsets: Where sources stand behind the batch. Default: where they stand.
+        offsets: Where sources stand after the batch. Default: where they stand.
         begin: For a checkpoint without batches, the one of another checkpoint to go on from.
     """
     session = rows.sparkSession

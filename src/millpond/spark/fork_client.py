@@ -48,7 +48,7 @@ def _exit_code(connection: socket.socket) -> int:
 def _is_of_spark(path: str) -> bool:
     """Tell whether Spark has put a file on the path that is installed as a package, too.
 
-    A zip has no compiled code, so each process would compile pyspark anew (1.1 s, and 0.23).
+    A zip has no compiled code, so each process would compile pyspark again (1.1 s, and 0.23).
     """
     name = path.rpartition("/")[2]
     is_zip = name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith(".zip"))

@@ -222,7 +222,7 @@ def without_py4j_log() -> Iterator[None]:
 def _collected(batch: DataFrame) -> Iterator[Row]:
     """Yield the rows of a batch; the batch runs when the first one is asked for."""
     # As Arrow: `collect` has the JVM write bytes as text, 0.25 s for half a million records.
-    # All columns: choosing two had the batch planned anew, 10 ms each time.
+    # All columns: choosing two had the batch planned again, 10 ms each time.
     for part in batch.toArrow().to_batches():
         kinds = part.column("kind").to_pylist()
         for kind, payload in zip(kinds, part.column("payload"), strict=True):
@@ -262,8 +262,8 @@ def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
     if is_damage(text, checkpoint.folder.path):
         return DamagedStateError(
             f"Spark cannot load the state: {what_is_damaged(text, checkpoint)}.\n"
-            "Fix: millpond state repair APP.py mends it, millpond state verify APP.py says more; "
-            'Application(recover="auto") mends it at the start.'
+            "Fix: millpond state repair APP.py repairs it, millpond state verify APP.py says more; "
+            'Application(recover="auto") repairs it at the start.'
         )
     python = text.rfind("Traceback (most recent call last)")
     fix = "see the message above"

@@ -20,7 +20,7 @@ Fingerprint = tuple[int, int, str]
 
 
 def repartition(session: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
-    """Divide the state anew."""
+    """Divide the state again."""
     with telling(checkpoint):
         session._streamingCheckpointManager.repartition(checkpoint.folder.path, partitions)
 

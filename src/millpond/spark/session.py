@@ -111,7 +111,7 @@ _QUERY = {
 
 OBJECT_STORE = {
     # The stream that Hadoop 3.5 takes by default remembers what it has read. Of a commit that was
-    # written again behind a repair it asked for the old one: "412, pre-conditions did not hold".
+    # written again after a repair it asked for the old one: "412, pre-conditions did not hold".
     "fs.s3a.input.stream.type": "classic",
 }
 
@@ -375,7 +375,7 @@ def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
             streams = {"stderr": stderr, "pass_fds": locks}
             gateway = launch_gateway(conf, {**streams, "start_new_session": True})
         _leave_signals_to_program(gateway)
-        if folder is not None:  # it is the JVM's, which removes it behind all its other files
+        if folder is not None:  # it is the JVM's, which removes it after all its other files
             gateway.jvm.java.io.File(str(folder.path)).deleteOnExit()
             folder.hand_over()
     except BaseException:
@@ -429,7 +429,7 @@ _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 
 def _java_options(config: dict[str, str], *, lasts: bool) -> str:
-    """Return our options of the JVM, which make it faster; those of the user come behind them."""
+    """Return our options of the JVM, which make it faster; those of the user come after them."""
     makes = "ArchiveClassesAtExit" in config.get(EXTRA_OPTIONS, "")
     chosen = [
         "" if lasts else _ONE_COMPILER,
@@ -460,7 +460,7 @@ def end_jvm() -> int:
 def _forget_dead_session() -> None:
     """Let a new JVM be started where the one of an earlier run in this process has died.
 
-    PySpark keeps its gateway for ever and has no call for this, so its own fields are cleared.
+    PySpark keeps its gateway forever and has no call for this, so its own fields are cleared.
     """
     context = SparkContext._active_spark_context
     if context is None:

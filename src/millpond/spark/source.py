@@ -236,7 +236,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end < begin.get(partition, 0):
                 msg = (
                     f"source {name!r}, partition {partition}, ends at {end}, but this group has "
-                    f"read it up to {begin[partition]}: was it deleted and made anew?\n"
+                    f"read it up to {begin[partition]}: was it deleted and created again?\n"
                     "Fix: start over with app.clear_state(reset_offsets=True)."
                 )
                 raise TopicError(msg)

@@ -2,7 +2,7 @@
 
 Takes the map state that Spark gives a processor; is a `Store`. PySpark's own client waits for the
 answer to every call, and reads the schema of a row from JSON for every value. The server at the
-other end takes one request behind the other from a socket and answers in that order. So requests
+other end takes one request after the other from a socket and answers in that order. So requests
 are sent together here and answers read together, and of a row only its bytes are taken. The pages
 of a batch that touched 900 of them came in 0.6 of the time.
 """
@@ -114,7 +114,7 @@ class SparkStore:
 class _Call:
     """A request to the state server, made once and sent with other arguments again and again.
 
-    To make the four messages that it consists of anew took four times as long.
+    Making its four messages for each request took four times as long.
     """
 
     def __init__(self, state: str, method: str) -> None:

@@ -85,7 +85,7 @@ class StateReader:
         return self.blobs(batch).groupBy("scope", "grp").applyInArrow(function, schema)
 
     def blobs(self, batch: int) -> DataFrame:
-        """Return what is stored behind a batch: scope, grp, id, blob."""
+        """Return what is stored after a batch: scope, grp, id, blob."""
         frames = [
             blobs_at(self.session, self.checkpoint, layer, batch) for layer in range(self._layers)
         ]
@@ -252,7 +252,7 @@ def largest(rows: DataFrame, changed: DataFrame | None, limit: int, by: str) -> 
 
 
 def blobs_at(session: SparkSession, checkpoint: Checkpoint, layer: int, batch: int) -> DataFrame:
-    """Return what one layer has stored behind a batch: scope, grp, id, blob."""
+    """Return what one layer has stored after a batch: scope, grp, id, blob."""
     with telling(checkpoint):
         frame = _reader(session, layer).option("batchId", batch).load(checkpoint.folder.path)
     return frame.select(
@@ -287,7 +287,7 @@ def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineErr
     if is_damage(text, checkpoint.folder.path) or "STDS_" in text:
         msg = (
             f"the state cannot be read: {what_is_damaged(text, checkpoint)}.\n"
-            "Fix: millpond state repair TARGET mends it; millpond state verify TARGET says more."
+            "Fix: millpond state repair TARGET repairs it; millpond state verify TARGET says more."
         )
         return DamagedStateError(msg)
     return EngineError(f"Spark could not read the state: {text[:2000]}\nFix: see the message.")

@@ -64,7 +64,7 @@ def read(blob: bytes, what: str) -> Any:
 
 
 def hash_key(key: bytes | None) -> int:
-    """Return the hash that decides key group and page. Stable for ever: state depends on it."""
+    """Return the hash that decides key group and page. Stable forever: state depends on it."""
     return crc32(key) if key is not None else 0
 
 

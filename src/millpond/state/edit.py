@@ -1,4 +1,4 @@
-"""Changes to state by hand: values set, names and keys deleted, stores renamed and dropped.
+"""Manual changes to state: values set, names and keys deleted, stores renamed and dropped.
 
 Takes edits and the store of a key group; writes them through the same pages as a program does.
 """

@@ -320,7 +320,7 @@ class State:
             key: The name.
             value: The value.
             ttl: How long it is to be seen, counted from the record's own time: milliseconds or
-                a `timedelta`; None: for ever. Default: that of the step.
+                a `timedelta`; None: forever. Default: that of the step.
 
         Raises:
             ValueTypeError: for a value of a type that state cannot keep; nothing has changed.

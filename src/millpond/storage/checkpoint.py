@@ -263,7 +263,7 @@ class Checkpoint:
         leave_out: Collection[str] = (),
         share: bool = True,
     ) -> None:
-        """Copy the checkpoint as it was behind a batch; the copy goes on by itself.
+        """Copy the checkpoint as it was after a batch; the copy goes on by itself.
 
         State files never change once they are there, so on one disk their bytes may be shared.
         """
@@ -304,7 +304,7 @@ class Checkpoint:
         return [place for place, is_fit in zip(told, fit, strict=True) if not is_fit]
 
     def cut(self, last: int) -> None:
-        """Remove what belongs to batches behind one."""
+        """Remove what belongs to batches after one."""
         files = [place for place, _ in self.folder.walk()]
         self.folder.each((p for p in files if _is_behind(self._relative(p), last)), Location.delete)
 
@@ -363,7 +363,7 @@ def relocated(text: str, folder: Location) -> str:
 
 
 def _is_behind(relative: str, last: int) -> bool:
-    """Tell whether a file belongs to batches behind the last one wanted."""
+    """Tell whether a file belongs to batches after the last one wanted."""
     folder, _, name = relative.rpartition("/")
     if folder in ("offsets", "commits"):
         number = name.removeprefix(".").removesuffix(".crc")

@@ -5,8 +5,8 @@
                                on this machine: lock-<n>, whose highest number holds
       manifest.json            format, key groups, partitions, scopes and stores, generation
       generations/0001/        a Spark checkpoint; see `checkpoint`
-      clock-0001.json          what the last batch saw of the time; without it, it is done again
-      journal-0001.json        what the latest batches read: a batch that is done again is the same
+      clock-0001.json          what the last batch saw of the time; without it, it is replayed
+      journal-0001.json        what the latest batches read: a batch that is replayed is the same
       sources/                 spools of list sources, file lists of file sources
 
 Takes a path and a group; gives the checkpoint to use and where its sources stand. Changing
@@ -311,7 +311,7 @@ class StateDirectory:
     def lost_commit(self, manifest: Manifest) -> Location | None:
         """Return the commit from which the generation should go on, where it is not there.
 
-        It would look like a batch that was begun and not done; but this one was made by hand.
+        It would look like a batch that was begun and not done; but this one was made manually.
         """
         checkpoint = self.checkpoint(manifest)
         last = checkpoint.last()
@@ -335,7 +335,7 @@ class StateDirectory:
         return manifest
 
     def known_keys(self, manifest: Manifest) -> int | None:
-        """Return how many keys there were behind the last batch that ran; None: not known."""
+        """Return how many keys there were after the last batch that ran; None: not known."""
         try:
             content = read_clock(self.clock_file(manifest)) or {}
             return sum(int(count) for _, _, count in content["keys"])
@@ -420,7 +420,7 @@ class StateDirectory:
         manifest.backfill, manifest.since = {}, -1
         manifest.note("clear_state", reset_offsets=reset_offsets)
         self.begin(manifest)
-        if reset_offsets:  # behind the manifest: the old offsets refer to what is removed here
+        if reset_offsets:  # after the manifest: the old offsets refer to what is removed here
             self.sources.delete()
         self.drop_generation(old)
 

@@ -3,7 +3,7 @@
 Takes the folders of a group and of its checkpoint, on a local disk; syncs what is new in them, or
 all of it.
 Spark writes its files without waiting for the disk, so a power cut could take the plan of a batch
-whose outputs are in topics, and the state from which it would be done again. A file counts as
+whose outputs are in topics, and the state from which it would be replayed. A file counts as
 synced together with the folder that has its name, and each folder above.
 """
 

@@ -270,9 +270,7 @@ _UNWRITABLE = {
     errno.EEXIST: "choose a folder as state_dir, not a file",
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room, the quota of this user is used up",
-    **dict.fromkeys(
-        (errno.ENOENT, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG), "choose another state_dir"
-    ),
+    **dict.fromkeys((errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG), "choose another state_dir"),
 }
 
 

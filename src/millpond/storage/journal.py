@@ -15,7 +15,7 @@ __all__ = ["Journal", "read_journal"]
 class Journal:
     """What the latest batches read: a second copy of Spark's own log, and more than that.
 
-    A batch that is done again is cut as it is written here, so what it puts out is the same.
+    A batch that is replayed is cut as it is written here, so what it puts out is the same.
     """
 
     delivered: int = -1
@@ -26,7 +26,7 @@ class Journal:
     """A copy of the manifest."""
 
     def behind(self, seq: int) -> dict[int, dict[str, Any]]:
-        """Return the batches behind a clock."""
+        """Return the batches after a clock."""
         return {number: batch for number, batch in self.batches.items() if number > seq}
 
     def encode(self) -> bytes:

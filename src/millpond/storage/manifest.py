@@ -42,9 +42,9 @@ class Manifest:
     layouts: dict[str, dict[str, list[Layout]]] = field(default_factory=dict)
     """All layouts that the states of each store have had, the present one last."""
     topic_ids: dict[str, str] = field(default_factory=dict)
-    """What Kafka calls the topics that are read: a topic made anew has another id."""
+    """What Kafka calls the topics that are read: a topic created again has another id."""
     id: str = ""
-    """Tells a group that was deleted and made anew from the one whose outputs topics have."""
+    """Tells a group that was deleted and created again from the one whose outputs topics have."""
     stream: str = ""
     """Under which name outputs are delivered: what came under this name is not written again."""
     keys: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Manifest:
     replay_until: int = 0
     """Batches up to this clock must be done as the journal says."""
     audit: list[dict[str, Any]] = field(default_factory=list)
-    """What was done to the state by hand, the latest last."""
+    """What was done to the state manually, the latest last."""
     backfill: dict[str, Any] = field(default_factory=dict)
     """What a backfill reads that has not ended: no live run may begin."""
     live_from: int = 0
@@ -75,7 +75,7 @@ class Manifest:
         return {name: deepcopy(getattr(self, name)) for name in _CLAIMS}
 
     def at(self, batch: int | None) -> Manifest:
-        """Return the manifest with what was said of the state behind a batch; None: no batch.
+        """Return the manifest with what was said of the state after a batch; None: no batch.
 
         What a program said that never came to commit a batch is forgotten.
         """
@@ -89,7 +89,7 @@ class Manifest:
         return replace(self, **said, earlier=before)
 
     def say(self, claims: dict[str, Any], behind: int | None) -> None:
-        """Say something else of the state, from the batch behind this one on."""
+        """Say something else of the state, from the batch after this one on."""
         if behind is not None and claims != self.claims():
             self.earlier = [*self.earlier, {"until": behind, **self.claims()}]
         for name, value in claims.items():
@@ -109,7 +109,7 @@ class Manifest:
         return found
 
     def note(self, what: str, **details: Any) -> None:
-        """Write down that the state was changed by hand."""
+        """Write down that the state was changed manually."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self.audit.append({"at": at, "what": what, "generation": self.generation, **details})
 

@@ -39,7 +39,7 @@ class Clock(NamedTuple):
         return cls(*_decode(data))
 
     def least(self, points: tuple[int, ...]) -> int:
-        """Return the watermark of a step that lies behind some points."""
+        """Return the watermark of a step that lies after some points."""
         return _least(self.marks, points)
 
     def least_before(self, points: tuple[int, ...]) -> int:

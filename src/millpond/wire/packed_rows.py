@@ -174,7 +174,7 @@ def by_group(batch: pa.RecordBatch, groups: int) -> Iterator[tuple[int, pa.Recor
             yield number, batch.slice(low, high - low)
 
 
-# Where rows stand that no record made: before all records of a batch, or behind them.
+# Where rows stand that no record made: before all records of a batch, or after them.
 BEFORE, BEHIND = -1, 2**31 - 1
 
 

@@ -3,7 +3,7 @@
 Takes Arrow batches, gives what a row carries of them, and reads it back. Spark copies the bytes of
 a row half a dozen times between a worker and the next one. Where all processes are on one machine,
 records are left in a file and the row says where they lie: a batch of half a million took 1.6 s
-instead of 2. The driver removes the files behind each batch (`folders`). On a cluster rows
+instead of 2. The driver removes the files after each batch (`folders`). On a cluster rows
 carry everything.
 """
 

@@ -38,7 +38,7 @@ class RunningTotals:
         """The records of the batch: key bytes, index, key, timestamp."""
 
     def push(self, value: Any, key: Any, timestamp: int, headers: Any) -> None:
-        """Take a record and give the totals behind it."""
+        """Take a record and give the totals after it."""
         try:
             totals, kept = self._totals, self._state.get("")
             before = totals.start() if kept is None else totals.read(kept)

@@ -219,7 +219,7 @@ class Combiner:
     # --- at the end of the task -------------------------------------------------------------
 
     def drain(self) -> pa.RecordBatch | None:
-        """Return a row for each key and window, and begin anew.
+        """Return a row for each key and window, and begin again.
 
         Raises:
             StepFailure: with the number of the record on which an aggregation failed.

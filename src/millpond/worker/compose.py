@@ -86,7 +86,7 @@ class Composer:
         self._made: dict[Step, Push] = {}
         self.windows: list[WindowLogic] = []
         self.finishers: list[Finisher] = []
-        """Steps that have something to do behind the last record of a batch."""
+        """Steps that have something to do after the last record of a batch."""
         self._merges: dict[Step, Push] = {}
 
     def reading(self, read: Read) -> Push:
@@ -102,7 +102,7 @@ class Composer:
         return self._merges[edge.combines]
 
     def clocked(self, step: Step, give: Push) -> Push:
-        """Tell the time by each record that comes by a step; put aside what is too far ahead."""
+        """Tell the time by each record that comes by a step; set aside what is too far ahead."""
         return _clocked(self._points[step], step, self._schedule, self._scope, give)
 
     def _below(self, step: Step) -> Push:
@@ -218,7 +218,7 @@ _FIRST_LOOK = 512
 
 
 class Finisher(Protocol):
-    """A step that has something to do behind the last record of a batch."""
+    """A step that has something to do after the last record of a batch."""
 
     def forget(self, index: int) -> None:
         """Take back what the record of an index did."""
@@ -276,8 +276,8 @@ def too_far_ahead(timestamp: int, now: int, ahead: int) -> FutureTimestampError:
     return FutureTimestampError(
         f"the record's time, {timestamp}, is {timestamp - now} ms ahead of the wall clock, more "
         f"than the {ahead} ms that max_future allows; it would close everybody's windows.\n"
-        "Fix: mend the producer's clock or the timestamp extractor (are its numbers milliseconds?)"
-        ", or raise max_future."
+        "Fix: correct the producer's clock or the timestamp extractor (are its numbers "
+        "milliseconds?), or raise max_future."
     )
 
 

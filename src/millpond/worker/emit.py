@@ -169,7 +169,7 @@ class Emitter:
             self._topics.append(topic)
 
     def cut_to(self, length: int) -> None:
-        """Forget what was added behind `length`."""
+        """Forget what was added after `length`."""
         for column in self._columns:
             del column[length:]
         self._counted = min(self._counted, length)
@@ -192,7 +192,7 @@ class Emitter:
         )
 
     def take(self, entered: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield what was gathered, with its optional columns, and begin anew.
+        """Yield what was gathered, with its optional columns, and begin again.
 
         It is one batch, or several where one could not hold it.
         """

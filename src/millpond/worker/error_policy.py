@@ -1,7 +1,7 @@
 """What becomes of a record, or of a timer, on which a step failed.
 
 Takes a `StepFailure` where the record in hand is known. What the record did is undone; then it is
-let go (`on_processing_error`), put aside as a dead letter (`on_error`), or the run ends (`Fatal`).
+let go (`on_processing_error`), set aside as a dead letter (`on_error`), or the run ends (`Fatal`).
 Nothing here is called for a record that does not fail.
 """
 
@@ -88,7 +88,7 @@ class Failures:
         self._entries: Sequence[Entry]
         self.letters = DeadLetters()
         self.rows: dict[int, None] = {}
-        """The records in hand that were put aside."""
+        """The records in hand that were set aside."""
         self._timers = 0
 
     def begin(self, record: Callable[[int], pa.RecordBatch], entries: Sequence[Entry]) -> None:
@@ -156,12 +156,12 @@ class Failures:
         return {name: len(field.as_buffer() or b"") for name, field in columns.items()}
 
     def take_timers(self) -> int:
-        """Return how many timers were put aside in front of a record, and begin anew."""
+        """Return how many timers were set aside in front of a record, and begin again."""
         timers, self._timers = self._timers, 0
         return timers
 
     def clear(self) -> None:
-        """Forget what was put aside."""
+        """Forget what was set aside."""
         self.letters, self.rows, self._timers = DeadLetters(), {}, 0
 
     def _take_back(self, row: int, marks: Sequence[int]) -> None:
@@ -259,7 +259,7 @@ class DeadLetters:
         self._recent += sum(len(part or b"") for part in (key, value, headers))
 
     def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the dead letters, and begin anew."""
+        """Return the dead letters, and begin again."""
         kept = [n for n in entered.schema.names if n not in ("key", "value", "headers")]
         taken = entered.select(kept).take(pa.array(self._rows, pa.int64()))
         found = {name: taken.column(name) for name in kept}

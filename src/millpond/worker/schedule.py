@@ -63,7 +63,7 @@ class Watcher(Protocol):
 class Visits:
     """What is to be done in a key group because of the time, the earliest first.
 
-    Steps behind a window wait until the records of the batch are through (`behind`): what closes
+    Steps after a window wait until the records of the batch are through (`behind`): what closes
     above them may still belong to what closes in them.
     """
 
@@ -198,7 +198,7 @@ class Schedule:
         return {name: moment for name, moment in moments.items() if moment is not None}
 
     def take_seen(self) -> dict[int, int]:
-        """Return the largest timestamps, and begin anew."""
+        """Return the largest timestamps, and begin again."""
         seen = dict(self.seen)
         self.seen.clear()
         return seen

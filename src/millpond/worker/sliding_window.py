@@ -97,7 +97,7 @@ class SlidingWindows(WindowLogic):
         ]
         if not bisect_left(items, watermark - grace - self._kind.duration_ms, key=_time):
             return closing
-        # Behind the last of them, the records that no window needs any more go ("~" sorts behind
+        # After the last of them, the records that no window needs any more go ("~" sorts after
         # every number).
         cleaning = Firing(watermark, "~", lambda key: self._clean(), self._clean)
         return [*closing, cleaning]

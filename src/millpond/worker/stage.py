@@ -174,7 +174,7 @@ class StageRunner:
         }
 
     def _guards_within(self) -> bool:
-        """Tell whether a record may be put aside, as of the future, when it has done something."""
+        """Tell whether a record may be set aside, as of the future, when it has done something."""
         inner = [s for s in self.stage.steps if not isinstance(s, Read) and s in self._points]
         if not any(self._points[step].is_guarded for step in inner):
             return False
@@ -437,7 +437,7 @@ class StageRunner:
             origin.index = index
             if undo:
                 marks = [len(emitter) for emitter in self._emitters]
-            while True:  # once, and again behind each timer that failed before the record
+            while True:  # once, and again after each timer that failed before the record
                 if paths:
                     origin.path = paths[index]
                 if pages is not None:

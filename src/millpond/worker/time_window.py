@@ -1,7 +1,7 @@
 """Windows of a key: which a record belongs to, when they close, what is late.
 
 Takes records of a stage in which the state of their key is in view; gives results to the steps
-behind, and late records to `Late`. This module has what all windows share, and the windows of
+after, and late records to `Late`. This module has what all windows share, and the windows of
 fixed length; `sessions`, `sliding` and `counted` have the others.
 """
 

@@ -1,7 +1,7 @@
 """Several aggregations as one: the list of their states, and the dict of their results.
 
 What is kept of a list says which layout it has. A list of the first layout is as long as that
-layout and says nothing; behind the states of any other stands its number, after a None where the
+layout and says nothing; after the states of any other stands its number, after a None where the
 list would be as long as one of the first. So what version 0.1.0 kept can be read, and a program
 that never changed its aggregations keeps no byte more. A list is lifted when it is read.
 """

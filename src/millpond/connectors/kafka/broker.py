@@ -74,8 +74,8 @@ class KafkaBroker:
         found = self._find(topic)
         if known_as and found.id != known_as:
             msg = (
-                f"topic {topic.name!r} was deleted and made anew since this group last ran; its "
-                "state belongs to the records of the old one.\n"
+                f"topic {topic.name!r} was deleted and created again since this group last ran; "
+                "its state belongs to the records of the old one.\n"
                 "Fix: start over with app.clear_state(reset_offsets=True), or use another "
                 "consumer_group."
             )

@@ -171,7 +171,7 @@ class Connection:
             "batch.num.messages": 100_000,
             "queue.buffering.max.messages": 2_000_000,
             "queue.buffering.max.kbytes": 1024 * 1024,
-            # One transaction behind the other: 5 ms each instead of 96.
+            # One transaction after the other: 5 ms each instead of 96.
             "retry.backoff.ms": 5,
             "reconnect.backoff.max.ms": 500,
             "partitioner": "murmur2_random",  # the same partition as Java's clients choose

@@ -54,7 +54,7 @@ _SETTINGS = {
 logger = logging.getLogger("millpond")
 
 Range = tuple[str, int, int]
-"""A partition, the first offset and the one behind the last."""
+"""A partition, the first offset and the one after the last."""
 
 
 class KafkaReader:
@@ -147,7 +147,7 @@ class KafkaReader:
         if end < begin:
             msg = (
                 f"{place} ends at {end}, but this group has read it up to {begin}: were records "
-                "deleted, or the topic made anew?\n"
+                "deleted, or the topic created again?\n"
                 "Fix: start over with app.clear_state(reset_offsets=True)."
             )
             raise TopicError(msg)
@@ -176,7 +176,7 @@ class KafkaReader:
         self._looked = time.monotonic()
 
     def _gone(self, found: Found | None) -> TopicError:
-        what = "is not there any more" if found is None else "was deleted and made anew"
+        what = "is not there any more" if found is None else "was deleted and created again"
         return TopicError(
             f"topic {self.topic!r} {what}; state belongs to the records of the old one.\n"
             "Fix: start over with app.clear_state(reset_offsets=True), or use another "
@@ -287,7 +287,7 @@ class KafkaReader:
             consumer.pause([TopicPartition(self.topic, int(p)) for p in done])
 
     def _position(self, some: list[Any], position: int, partition: str) -> int:
-        """Return the offset behind what was read."""
+        """Return the offset after what was read."""
         for message in reversed(some):
             error = message.error()
             if error is None:

@@ -36,7 +36,7 @@ class Found:
     """A topic as the broker has it."""
 
     id: str
-    """Another one, if a topic of the same name is made anew."""
+    """Another one, if a topic of the same name is created again."""
     partitions: int
     replicas: int
     is_new: bool = False
@@ -202,7 +202,7 @@ def delete(connection: Connection, name: str) -> None:
 def offsets_of(
     connection: Connection, name: str, partitions: int, *, oldest: bool, committed: bool = True
 ) -> Offsets:
-    """Return the oldest offset of each partition, or the one behind its last committed record."""
+    """Return the oldest offset of each partition, or the one after its last committed record."""
     spec = OffsetSpec.earliest() if oldest else OffsetSpec.latest()
     asked = {TopicPartition(name, number): spec for number in range(partitions)}
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED

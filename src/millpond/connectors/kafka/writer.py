@@ -333,7 +333,7 @@ class KafkaWriter:
     def _look(self) -> None:
         """Open the producer, and ask what the last batch was.
 
-        No answer is final while an older transaction is open, so it is asked behind that.
+        No answer is final while an older transaction is open, so it is asked after that.
         """
         # Asked before the producer is opened, too: that would fence who has taken over.
         self._check_ours()
