@@ -63,7 +63,7 @@ class Broker(Protocol):
         writes: bool,
         positions: Callable[[int], dict[str, Offsets]],
     ) -> Any:
-        """Return what writes the outputs of batches (a `runtime.deliver.TopicWriter`)."""
+        """Return what writes the outputs of batches (a `driver.deliver.TopicWriter`)."""
 
     def delete(self, topic: str) -> None:
         """Delete a topic with its records."""

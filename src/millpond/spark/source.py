@@ -3,7 +3,7 @@
 Takes readers by name; gives Spark rows that only *describe* ranges of records (source,
 partition, start, end): the stage that needs the records reads them itself, so they cross no
 process on the way. One Spark source serves all of ours, so adding a topic changes no checkpoint.
-The time of a batch is decided here too and written down with its offsets: see `runtime.clock`.
+The time of a batch is decided here too and written down with its offsets: see `driver.timekeeper`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stages as the functions Spark calls: an Arrow function for stage 0, a processor for the rest.
 
 Takes the plan; gives what `mapInArrow` and `transformWithState` run in workers. Both only hand
-bytes to `runtime`.
+bytes to `worker`.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Pages:
         }
         """By the name of the clock that they go by."""
         self.clock: bytes = more[1] if len(more) > 1 else b""
-        """What the clocks showed when somebody last said so; see `runtime.clock`."""
+        """What the clocks showed when somebody last said so; see `wire.clock`."""
 
     def number_of(self, key: bytes | None) -> int:
         """Return the page of a key."""

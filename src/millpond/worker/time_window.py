@@ -2,7 +2,7 @@
 
 Takes records of a stage in which the state of their key is in view; gives results to the steps
 after, and late records to `Late`. This module has what all windows share, and the windows of
-fixed length; `sessions`, `sliding` and `counted` have the others.
+fixed length; `session_window`, `sliding_window` and `count_window` have the others.
 """
 
 from __future__ import annotations
