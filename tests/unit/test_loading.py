@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import millpond as mp
 from millpond.cli.loading import load_application
 from millpond.cli.main import command
 from millpond.errors import ConfigError, StateError
+from millpond.program import load_guard
 
 APP = """
 import millpond as mp
@@ -272,3 +274,15 @@ def test_several_applications_are_named_and_the_fix_is_followed(tmp_path):
     first = re.search(r"Fix: name one: (\S+) or ", str(caught.value))[1]
 
     assert load_application(first, "explain").config.consumer_group == "one"
+
+
+def test_a_producer_of_a_module_that_a_worker_has_loaded_loses_nothing_silently(tmp_path):
+    app = mp.Application(topics_dir=tmp_path, loglevel=None)
+    with load_guard.loads(looks=True):
+        producer = app.get_producer()
+        producer.produce("alerts", b"while it is loaded")
+
+    with pytest.raises(
+        ConfigError, match=r"writes nothing \(test_loading(.|\n)*Fix: .*mp.resource"
+    ):
+        producer.produce("alerts", b"by a function")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from millpond.arguments.callsite import CallSite, here
+from millpond.errors import ConfigError
 
 __all__ = ["NoProducer", "Reached", "is_left_out", "loads", "stop_at"]
 
@@ -34,10 +35,25 @@ class Reached(BaseException):
 
 
 class NoProducer:
-    """Takes records and writes none: the producer of a program that is only looked at."""
+    """Takes records while a file is loaded, and writes none: what is only looked at writes nothing.
+
+    Workers load the modules of a program in this way, so a function that is run there later must
+    not lose what it writes to a producer of its module.
+    """
 
     def produce(self, *_: Any, **__: Any) -> None:
-        """Write nothing."""
+        """Write nothing.
+
+        Raises:
+            ConfigError: the file is loaded, and a function of it is run.
+        """
+        if not _loads:
+            msg = f"a producer that was made while its module was loaded writes nothing ({here()})."
+            fix = (
+                "write with to_topic(); or make the producer in a function that is decorated with "
+                "@mp.resource, which opens it in each worker"
+            )
+            raise ConfigError(f"{msg}\nFix: {fix}.")
 
     def poll(self, timeout: float = 0.0) -> int:
         """Wait for nothing."""
