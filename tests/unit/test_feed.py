@@ -120,6 +120,11 @@ def test_what_sink_returns_is_no_frame_and_the_error_says_so():
         run_local(frame().sink(print), [1])
 
 
+def test_a_function_for_a_sink_takes_records_and_the_delivery_id():
+    with pytest.raises(ConfigError, match=r"\(records, delivery_id\), which it does not take"):
+        frame().sink(lambda records: None)
+
+
 def test_a_class_is_no_sink_and_the_fix_has_parentheses():
     with pytest.raises(ConfigError, match=r"the class ListSink(.|\n)*Fix: sdf.sink\(ListSink\("):
         frame().sink(mp.ListSink)

@@ -2,8 +2,8 @@
 
 Takes a folder of the run; gives the `Place` that a stage keeps, in a file that the driver reads
 (`worker_places`). A thread looks once a second which function of the user's the main thread is in,
-and on which record. It cannot look while a function in C holds Python's lock: the file's age says so then,
-and the driver asks by a signal for the lines that are at work, which C code answers.
+and on which record. It cannot look while a function in C holds Python's lock: the file's age shows
+that, and the driver asks by a signal for the lines that are at work, which C code answers.
 """
 
 from __future__ import annotations
