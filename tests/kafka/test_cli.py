@@ -73,4 +73,4 @@ def test_a_wrong_address_is_a_clear_error():
     found = call("ls", "--broker", "127.0.0.1:1")
 
     assert isinstance(found.exception, BrokerError)
-    assert "Fix: is the address right" in str(found.exception)
+    assert "Fix: check the address" in str(found.exception)

@@ -309,7 +309,7 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(tmp_path):
     reader._looked = 0.0
 
     assert reader.latest_from(begin) == begin
-    with pytest.raises(BrokerError, match="Fix: is the address right"):
+    with pytest.raises(BrokerError, match="Fix: check the address"):
         wait_for(lambda: reader.latest_from(begin) and None, 40)
 
 

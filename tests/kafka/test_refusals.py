@@ -84,7 +84,7 @@ def test_nobody_listens_at_the_address(tmp_path):
     error_of(
         lambda: run(tmp_path, "127.0.0.1:1"),
         BrokerError,
-        r"127\.0\.0\.1:1(.|\n)*Fix: is the address right",
+        r"127\.0\.0\.1:1(.|\n)*Fix: check the address",
     )
 
 
@@ -92,7 +92,7 @@ def test_the_name_of_the_broker_is_not_known(tmp_path):
     error_of(
         lambda: run(tmp_path, "no-such-host.invalid:9092"),
         BrokerError,
-        r"no-such-host(.|\n)*Fix: is the address right",
+        r"no-such-host(.|\n)*Fix: check the address",
     )
 
 
@@ -100,7 +100,7 @@ def test_application_run_says_so_before_spark_is_started(tmp_path):
     app = mp.Application("127.0.0.1:1", state_dir=tmp_path, loglevel=None)
     app.dataframe(app.topic("clicks"))
 
-    error_of(app.run, BrokerError, "Fix: is the address right")
+    error_of(app.run, BrokerError, "Fix: check the address")
 
 
 def test_the_password_is_wrong(guarded, tmp_path):

@@ -348,7 +348,10 @@ def main() -> None:
         typer.echo(str(error), err=True)
         raise SystemExit(1) from None
     except OSError as error:
-        typer.echo(f"{error}\nFix: is the path right, is there room, may this user?", err=True)
+        typer.echo(
+            f"{error}\nFix: check the path, the room on the disk and the rights of this user.",
+            err=True,
+        )
         raise SystemExit(1) from None
 
 

@@ -197,7 +197,7 @@ class Partition:
     def _missing(self, start: int, end: int) -> TopicError:
         return TopicError(
             f"records {start} to {end} of {self.path} are not there (it has "
-            f"0 to {self.end()}).\nFix: was the topic deleted or created again? Then "
+            f"0 to {self.end()}).\nFix: if the topic was deleted and created again, "
             "start over with app.clear_state(reset_offsets=True)."
         )
 

@@ -205,7 +205,7 @@ def restore(opened: Opened, path: str, dry_run: bool) -> int:
     kept = source.load()
     if kept is None:
         msg = f"there is no backup of group {opened.directory.group!r} in {path}."
-        raise StateError(msg + "\nFix: is it the right folder?")
+        raise StateError(msg + "\nFix: check the folder.")
     number = source.checkpoint(kept).last()
     if number is None:
         msg = f"the backup in {path} holds no batch."

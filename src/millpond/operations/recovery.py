@@ -391,7 +391,7 @@ def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
         directory.save(manifest)
     if manifest is None:
         msg = f"there is no state of group {directory.group!r} in {directory.folder}."
-        raise StateError(msg + "\nFix: is it the right folder?")
+        raise StateError(msg + "\nFix: check the folder.")
     return manifest
 
 

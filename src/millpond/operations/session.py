@@ -84,7 +84,7 @@ class Opened:
         if len(found) == 1:
             return found[0]
         msg = f"{self._state_dir} has {len(found)} groups ({', '.join(found) or 'none'})."
-        fix = "is it the right folder?"
+        fix = "check the folder."
         if found:
             fix = f"choose one: --group {found[0]}, or group={found[0]!r} in Python."
         raise ConfigError(f"{msg}\nFix: {fix}")
@@ -139,7 +139,7 @@ class Opened:
 
         if not manifest.layers:
             msg = f"the program of group {self.directory.group!r} keeps no state."
-            raise StateError(msg + "\nFix: is it the right group?")
+            raise StateError(msg + "\nFix: check the group.")
         session = self.session
         send_package(session)
         checkpoint = Checkpoint(folder or self.directory.generation(manifest))
@@ -158,7 +158,7 @@ class Opened:
             msg = (
                 f"there is no state of group {self.directory.group!r} in {str(self._state_dir)!r}."
             )
-            raise StateError(msg + "\nFix: is it the right folder, and has the application run?")
+            raise StateError(msg + "\nFix: check the folder, or run the application first.")
         return manifest
 
     def view(self, at: At) -> tuple[Manifest, int]:

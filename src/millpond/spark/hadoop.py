@@ -196,7 +196,7 @@ def _telling(path: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         text = str(error.java_exception.toString())
-        fix = "is the address right, does the store answer, and may this user write there?"
+        fix = "check the address, that the store answers, and that this user may write there."
         if "No FileSystem for scheme" in text or "ClassNotFoundException" in text:
             fix = (
                 "Spark lacks the connector of this store; see 'State in S3 or HDFS' in "

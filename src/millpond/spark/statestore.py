@@ -290,7 +290,9 @@ def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineErr
             "Fix: millpond state repair TARGET repairs it; millpond state verify TARGET says more."
         )
         return DamagedStateError(msg)
-    return EngineError(f"Spark could not read the state: {text[:2000]}\nFix: see the message.")
+    return EngineError(
+        f"Spark could not read the state: {text[:2000]}\nFix: correct what Spark reports, or run millpond state verify TARGET."
+    )
 
 
 # --- in the workers -------------------------------------------------------------------------

@@ -317,7 +317,9 @@ class Combiner:
                 bad, reason = middle, found
         if reason is None:
             msg = f"{self._step} failed on many records and then on none of them."
-            reason = MillpondError(msg + "\nFix: is its add_many right?")
+            reason = MillpondError(
+                msg + "\nFix: let add_many give the state that add gives for the same values."
+            )
         return StepFailure(self._step, reason, (numbers[bad - 1],))
 
     def _error_of(

@@ -304,8 +304,8 @@ class Connection:
             )
         if code in _UNREACHABLE:
             return (
-                f"(broker {address}).\nFix: is the address right (host:port), does a broker listen "
-                "there, and can its advertised address be reached from here?"
+                f"(broker {address}).\nFix: check the address (host:port), that a broker listens "
+                "there, and that its advertised address can be reached from here."
             )
         return f"(broker {address}).\nFix: see the broker's log; the error is its own."
 

@@ -314,7 +314,7 @@ class KafkaReader:
             f"partition {partition} of topic {self.topic!r} gave nothing from offset "
             f"{positions[partition]} on for {self._connection.config.patience:.0f} s (broker "
             f"{self._connection.address}).\n"
-            "Fix: is the broker up? Run again; state and offsets are as of the last batch."
+            "Fix: start the broker and run again; state and offsets are as of the last batch."
         )
 
     def _consumer(self) -> Consumer:
