@@ -57,8 +57,8 @@ def warm_up(force: bool = False) -> Path:
             aside.unlink(missing_ok=True)
             msg = f"the archive was not made: {(done.stderr or done.stdout).strip()[-2000:]}"
             raise EngineError(
-                msg
-                + "\nFix: run a program first, to see its error; Spark starts without an archive, too."
+                f"{msg}\nFix: run a program first, to see its error; Spark starts without an "
+                "archive, too."
             )
         aside.replace(target)
         by_age = sorted(target.parent.glob("*.jsa"), key=lambda file: -file.stat().st_mtime)

@@ -291,7 +291,8 @@ def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineErr
         )
         return DamagedStateError(msg)
     return EngineError(
-        f"Spark could not read the state: {text[:2000]}\nFix: correct what Spark reports, or run millpond state verify TARGET."
+        f"Spark could not read the state: {text[:2000]}\n"
+        "Fix: correct what Spark reports, or run millpond state verify TARGET."
     )
 
 
