@@ -82,7 +82,7 @@ _KINDS: dict[type, Any] = {
 _HINTS = {
     "add_source": "app.dataframe(source=...) reads a list, files, a rate or a Spark DataFrame.",
     "is_quix_app": "there is no Quix Cloud here.",
-    "setup_topics": "nothing: topics that are missing are made when the program starts.",
+    "setup_topics": "leave it out: topics that are missing are made when the program starts.",
     "dataframes": "app.explain() shows what was built.",
 }
 

@@ -225,7 +225,7 @@ class StepError(MillpondError):
         told = (
             f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
             f"{fix} run again, the run continues with this batch: nothing of it was "
-            f'committed. Or set Application(on_error="dead-letter") to put such {what}s aside.'
+            f'committed. Or set Application(on_error="dead-letter") to set such {what}s aside.'
         )
         return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told
 

@@ -233,6 +233,10 @@ class LocalEngine:
         self._tick: Tick | None = None
         self._begun: tuple[dict[str, list[Any]], Mark | None] | None = None
         """The batch that was begun and has failed: it is replayed as it was."""
+        self._is_ending = False
+        """Whether an END mark was reached, and what is due by then is still to be done."""
+        self._written: dict[str, int] = {}
+        """The last batch that each topic has."""
         self._inputs: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
@@ -328,24 +332,38 @@ class LocalEngine:
 
     def _run(self, batches: int | Sequence[int] | None) -> Run:
         sizes = repeat(batches) if isinstance(batches, int) else iter(batches or [])
-        while True:
-            size = next(sizes, None)
-            batch, mark = self._begun or self._next_batch(10**9 if size is None else size)
-            if mark is CRASH:
-                self._take_mark(batch)
-            self._begun = (batch, mark if mark is END else None)
+        while not self._is_ending:
+            size: int | None = 0
+            if self._begun is None:
+                size = next(sizes, None)
+                batch, mark = self._next_batch(10**9 if size is None else size)
+                if mark is CRASH:
+                    self._take_mark(batch)
+            else:
+                batch, mark = self._begun
             is_due = self._is_due(batch, must=mark is CRASH)
             if is_due:
+                self._begun = (batch, mark if mark is END else None)
                 self._process(batch, crash=mark is CRASH)
+                self._begun = None
             if mark is END:
                 self._take_mark({})
-                while self._is_due({}, must=False):
-                    self._process({}, crash=False)
-            self._begun = None
-            is_done = not is_due and mark is None
-            if mark is END or (is_done and (size is None or isinstance(batches, int))):
-                log_held(self._keeper.held_back(self._clock()))
-                return Run(self)
+                self._is_ending = True
+            elif not is_due and mark is None and (size is None or isinstance(batches, int)):
+                break
+        while self._is_ending and self._is_due({}, must=False):
+            self._process({}, crash=False)
+        self._is_ending = False
+        log_held(self._keeper.held_back(self._clock()))
+        return Run(self)
+
+    def drop_failed(self) -> None:
+        """Forget the records of a batch that has failed."""
+        if self._begun is not None:
+            for name, items in self._begun[0].items():
+                position = self._positions[name]
+                del self._inputs[name][position : position + len(items)]
+            self._begun = self._tick = None
 
     def _is_due(self, batch: dict[str, list[Any]], *, must: bool) -> bool:
         """Decide the time of the next batch; a batch that comes again has the time it had."""
@@ -478,6 +496,9 @@ class LocalEngine:
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         """Take the records of a batch for a topic (the engine is its own `TopicWriter`)."""
+        if self._written.get(topic, -1) >= batch_id:
+            return  # it was replayed, because a sink had failed
+        self._written[topic] = batch_id
         has_headers = "headers" in batch.schema.names
         headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
         columns = (batch.column(i).to_pylist() for i in range(3))
@@ -538,7 +559,11 @@ def test_record(
         graph.tested = len(graph.steps), engine
     before = len(engine.values)
     engine.feed([record], source)
-    engine.run()
+    try:
+        engine.run()
+    except BaseException:
+        engine.drop_failed()  # or the next call would fail on it
+        raise
     return [(r.value, r.key, r.timestamp, r.headers) for r in engine.values[before:]]
 
 

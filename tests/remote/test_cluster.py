@@ -64,5 +64,5 @@ def test_state_outlives_the_worker_that_had_it(kind, tmp_path):
         expected.append((key, totals[key]))
     at_1 = {"total": dict(expected[:200])["k3"]}
     assert json.loads(said) == [at_1, {"total": totals["k3"]}, []]
-    # Nothing came out twice, though tasks were replayed.
+    # Nothing came out twice, though tasks ran again.
     assert sorted(written()) == sorted(expected)

@@ -2072,7 +2072,7 @@ def test_one_runner_for_all_groups_and_batches_gives_what_fresh_ones_give(
 
 
 class Restarted(LocalEngine):
-    """An engine whose clock is created again behind each batch, from what is written down of it."""
+    """An engine whose clock is created again after each batch, from what is written down of it."""
 
     forgets = ()
     """Batches behind which nothing but the offsets was written down."""

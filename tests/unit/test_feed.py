@@ -3,8 +3,8 @@
 import pytest
 
 import millpond as mp
-from millpond.errors import ConfigError
-from millpond.testing import ListSource, LocalEngine, frame, run_local
+from millpond.errors import ConfigError, StepError
+from millpond.testing import END, ListSource, LocalEngine, frame, run_local
 
 
 def two_sources(tmp_path):
@@ -128,3 +128,53 @@ def test_a_function_for_a_sink_takes_records_and_the_delivery_id():
 def test_a_class_is_no_sink_and_the_fix_has_parentheses():
     with pytest.raises(ConfigError, match=r"the class ListSink(.|\n)*Fix: sdf.sink\(ListSink\("):
         frame().sink(mp.ListSink)
+
+
+def test_what_is_due_at_an_end_mark_is_done_again_where_it_has_failed():
+    failures = [ValueError("once")]
+
+    def fail_once(window):
+        if failures:
+            raise failures.pop()
+        return window["n"]
+
+    sdf = frame(ListSource([], "list")).watermark(0, on=lambda value: value)
+    sdf = sdf.tumbling_window(1000).agg(n=mp.Count()).final().apply(fail_once)
+    engine = LocalEngine(sdf, copy_functions=False)
+    engine.feed([1, 2, 3, 1500, END, 1600, 2500, END])
+
+    with pytest.raises(StepError, match="once"):
+        engine.run(batches=10)
+    engine.run()
+    run = engine.run()
+
+    assert [value for value in run if isinstance(value, int)] == [3, 2]
+    assert sum(report.read for report in engine.reports) == 6
+
+
+def test_topics_have_the_outputs_of_a_replayed_batch_once(tmp_path):
+    app, failures = mp.Application(topics_dir=tmp_path, loglevel=None), [OSError("away")]
+
+    def save(records, delivery_id):
+        if failures:
+            raise failures.pop()
+
+    sdf = frame()
+    sdf.to_topic(app.topic("out"))
+    sdf.sink(save)
+    engine = LocalEngine(sdf)
+    engine.feed([1, 2])
+    with pytest.raises(OSError, match="away"):
+        engine.run()
+
+    engine.run()
+
+    assert [record.value for record in engine.topics["out"]] == [b"1", b"2"]
+
+
+def test_a_record_that_fails_in_a_test_does_not_fail_the_next_one():
+    sdf = frame().apply(lambda value: 1 / value)
+    with pytest.raises(StepError, match="ZeroDivisionError"):
+        sdf.test(0)
+
+    assert [value for value, *_ in sdf.test(2)] == [0.5]

@@ -342,3 +342,11 @@ def test_an_error_that_has_a_fix_of_its_own_has_no_second_one(app):
 
     assert str(caught.value).count("Fix: ") == 1
     assert "Fix: pass it what it needs" in str(caught.value)
+
+
+def test_a_function_without_a_module_is_named_like_any_other():
+    names = {"lock": threading.Lock()}
+    exec("def locked(value):\n    return lock.locked()", names)
+
+    with pytest.raises(ConfigError, match=r"variable 'lock' in 'locked'(.|\n)*Fix: "):
+        run_local(frame().apply(names["locked"]), [1])

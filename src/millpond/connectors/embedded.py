@@ -12,7 +12,7 @@ from millpond.connectors.log import Log
 from millpond.connectors.other_topics import other_topics, warning_of_new_input
 from millpond.connectors.sources import LogReader
 from millpond.connectors.topic import Topic
-from millpond.errors import TopicError
+from millpond.errors import DamagedTopicError, TopicError
 
 __all__ = ["EmbeddedBroker"]
 
@@ -89,7 +89,11 @@ class EmbeddedBroker:
         """Return the name, the partitions and the number of records of each topic."""
         log, rows = self._log, []
         for name in log.topics():
-            count = log.partitions(name)
+            try:
+                count = log.partitions(name)
+            except DamagedTopicError as error:  # the others are listed all the same
+                logger.warning("%s", error)
+                continue
             records = sum(log.end(name, p) - log.start(name, p) for p in range(count))
             rows.append((name, count, records))
         return rows

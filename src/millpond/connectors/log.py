@@ -153,8 +153,9 @@ class Partition:
             if segment is not None:
                 try:
                     for part in self._read(segment, position, end):
+                        # Where some are left out, the others do not follow one another.
+                        yield _with_offsets(part, position) if skips_lost else part
                         position += part.num_rows
-                        yield part
                 except FileNotFoundError:  # merged with others since it was listed
                     pass
                 except DamagedTopicError as error:
@@ -339,12 +340,12 @@ class Log:
     def topics(self) -> list[str]:
         """Return the names of all topics."""
         described = {file.parent.name for file in self.path.glob("*/topic.json")}
-        with_records = {place.name for place in self.path.glob("*") if _folders(place)}
+        with_records = {place.name for place in self.path.glob("*") if _used(place)}
         return sorted(described | with_records)
 
     def exists(self, topic: str) -> bool:
         """Tell whether the topic has been created."""
-        return (self.path / topic / "topic.json").exists() or _folders(self.path / topic) > 0
+        return (self.path / topic / "topic.json").exists() or _used(self.path / topic) > 0
 
     def create(self, topic: str, partitions: int, *, is_input: bool = False) -> None:
         """Create a topic; one that is there already keeps its partitions.
@@ -369,8 +370,10 @@ class Log:
                 if not is_input and (content := _read_topic(file)).pop(_INPUT, None):
                     durable_write(file, sealed(content))
                 return
-            if folders := _folders(folder):
-                logger.warning("%s was lost and is written again: %d partitions", file, folders)
+            if _used(folder):
+                logger.warning("%s was lost and is written again: %d partitions", file, partitions)
+            for number in range(partitions, _folders(folder)):  # of a start that was cut short
+                shutil.rmtree(folder / str(number))
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
             sync_above(file)  # before there is a topic, all its folders have their names
@@ -388,7 +391,7 @@ class Log:
         except FileNotFoundError:
             return False
         except DamagedTopicError:
-            if _folders(file.parent) != partitions:
+            if _used(file.parent) and _folders(file.parent) != partitions:
                 raise
             return False
 
@@ -507,26 +510,27 @@ def _read_topic(file: Path) -> dict[str, Any]:
         FileNotFoundError: there is no topic.
         DamagedTopicError: there is one, and its description is gone or damaged.
     """
-    count = _folders(file.parent)
+    used = _used(file.parent)
     try:
         content = unsealed(file.read_bytes())
         version, partitions = content["format"], int(content["partitions"])
-        if partitions < count:
-            msg = f"it says {partitions} partition(s), and there are folders of {count}"
+        if partitions < used:
+            msg = f"it says {partitions} partition(s), and there are records in {used}"
             raise ValueError(msg)
     except FileNotFoundError:
-        if not count:
+        if not used:
             raise
-        raise _undescribed(file, "is gone", count) from None
+        raise _undescribed(file, "is gone") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise _undescribed(file, f"is damaged: {error}", count) from error
+        raise _undescribed(file, f"is damaged: {error}") from error
     if version not in _READABLE:
         msg = f"{file} has format {shown(version)}, which this version of Millpond does not know."
         raise TopicError(msg + "\nFix: run the version of Millpond that made the topic.")
     return content
 
 
-def _undescribed(file: Path, what: str, count: int) -> DamagedTopicError:
+def _undescribed(file: Path, what: str) -> DamagedTopicError:
+    count = _folders(file.parent)
     topic, folder = file.parent.name, str(file.parent.parent)
     words = shlex.join([topic, "--partitions", str(max(1, count)), "--topics-dir", folder])
     return DamagedTopicError(
@@ -537,15 +541,26 @@ def _undescribed(file: Path, what: str, count: int) -> DamagedTopicError:
 
 
 def _folders(topic: Path) -> int:
-    """Return of how many partitions a topic has folders; none where nothing was written yet."""
-    found = [place for place in topic.glob("*") if place.name.isdigit() and place.is_dir()]
-    if not any(map(_is_used, found)):
-        return 0
-    return 1 + max(int(place.name) for place in found)
+    """Return of how many partitions a topic has folders."""
+    return 1 + max((int(place.name) for place in _partitions(topic)), default=-1)
+
+
+def _used(topic: Path) -> int:
+    """Return how many partitions a topic has up to the last one to which something was written."""
+    return 1 + max((int(p.name) for p in _partitions(topic) if _is_used(p)), default=-1)
+
+
+def _partitions(topic: Path) -> list[Path]:
+    return [place for place in topic.glob("*") if place.name.isdigit() and place.is_dir()]
+
+
+def _with_offsets(part: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Return records of a segment with their offsets, as readers of other brokers give them."""
+    offsets = pa.array(range(first, first + part.num_rows), pa.int64())
+    return part.append_column("offset", offsets)
 
 
 def _is_used(partition: Path) -> bool:
-    """Tell whether something was written to a partition."""
     return any(next(partition.glob(kind), None) for kind in ("*.arrow", "*.end"))
 
 

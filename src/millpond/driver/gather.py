@@ -177,7 +177,7 @@ def _add(report: BatchReport, part: dict[str, object]) -> None:
 
 
 def _error_of(failure: Failure) -> MillpondError:
-    """Return what is to be raised: the failure of the step, or of state or engine before it."""
+    """Return what is to be raised: the failure of the step, or the error that caused it."""
     cause = None if failure.exception is None else pickle.loads(failure.exception)
     if isinstance(cause, MillpondError) and not failure.step:
         return cause  # of a source

@@ -227,7 +227,9 @@ def _culprit(value: Any, depth: int = _DEPTH) -> tuple[str, Any, Any] | None:
 
 def _is_of_program(function: Any) -> bool:
     """Tell whether a function is not one of the standard library's."""
-    return getattr(function, "__module__", "").partition(".")[0] not in sys.stdlib_module_names
+    return (getattr(function, "__module__", None) or "").partition(".")[
+        0
+    ] not in sys.stdlib_module_names
 
 
 def _functions_in(value: Any) -> Iterator[Any]:

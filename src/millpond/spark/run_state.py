@@ -21,7 +21,7 @@ class RunState:
     """What a batch changes and the main thread reads.
 
     The thread in which Spark calls back handles batches; the main thread decides when to stop, and
-    shows progress. Every access holds the lock.
+    shows progress. Every access of both holds the lock.
     """
 
     def __init__(self, keeper: Timekeeper) -> None:

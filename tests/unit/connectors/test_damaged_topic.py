@@ -321,8 +321,12 @@ def test_what_is_lost_is_skipped_where_that_is_wanted(log, what, number, caplog)
         file_of(log, number).write_bytes(b"")
     reader = pickle.loads(pickle.dumps(LogReader(str(log.path), "clicks", skips_lost=True)))
 
-    found = [row for part in reader.read("0", 10, 150) for row in part["value"].to_pylist()]
+    parts = list(reader.read("0", 10, 150))
+    found = [value for part in parts for value in part["value"].to_pylist()]
+    offsets = [offset for part in parts for offset in part["offset"].to_pylist()]
 
+    skipped = range(50 * number, 50 * number + 50)
+    assert offsets == [offset for offset in range(10, 150) if offset not in skipped]
     left = [value for i in range(3) if i != number for value in rows(i)["value"].to_pylist()]
     assert found == [value for value in left if value not in rows(0)["value"].to_pylist()[:10]]
     (told,) = caplog.messages

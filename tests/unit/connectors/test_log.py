@@ -317,6 +317,32 @@ def test_a_description_of_a_topic_that_is_lost_is_not_made_up(log, tmp_path, con
     assert CliRunner().invoke(command, verify).exit_code == 0
 
 
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_a_lost_description_of_a_topic_without_records_is_written_again(tmp_path, partitions):
+    Log(tmp_path).create("clicks", 2)
+    (tmp_path / "clicks" / "topic.json").write_text("{")
+    with pytest.raises(DamagedTopicError) as error:
+        Log(tmp_path).end("clicks", 0)
+
+    Log(tmp_path).create("clicks", partitions)
+
+    log = Log(tmp_path)
+    assert log.append("clicks", partitions - 1, table(b"a"))
+    assert Log(tmp_path).partitions("clicks") == partitions
+    assert "topics create clicks --partitions 2" in str(error.value)
+
+
+def test_a_damaged_topic_does_not_hide_the_others(log, tmp_path, caplog):
+    log.create("views", 1)
+    log.append("clicks", 0, table(b"a"))
+    (tmp_path / "clicks" / "topic.json").unlink()
+
+    found = CliRunner().invoke(command, ["topics", "ls", "--topics-dir", str(tmp_path)])
+
+    assert "views" in found.output
+    assert "clicks" in caplog.text
+
+
 def test_a_topic_that_was_cut_short_while_it_was_made_is_made(tmp_path):
     for number in range(4):
         (tmp_path / "clicks" / str(number)).mkdir(parents=True)

@@ -314,7 +314,8 @@ class KafkaReader:
             f"partition {partition} of topic {self.topic!r} gave nothing from offset "
             f"{positions[partition]} on for {self._connection.config.patience:.0f} s (broker "
             f"{self._connection.address}).\n"
-            "Fix: start the broker and run again; state and offsets are as of the last batch."
+            "Fix: check that the broker is up, and run again; state and offsets are as of the last "
+            "batch."
         )
 
     def _consumer(self) -> Consumer:
