@@ -328,7 +328,9 @@ def test_a_repair_says_that_a_change_by_hand_is_lost(make_app, tmp_path):
     generation = max((tmp_path / "state" / "payments" / "generations").iterdir())
     (generation / "commits" / str(last)).write_text("torn")
 
-    with pytest.raises(DamagedStateError, match=r"1 change\(s\) (.|\n)*Fix: millpond state repair"):
+    with pytest.raises(
+        DamagedStateError, match=r"1 manual change\(s\) (.|\n)*Fix: millpond state repair"
+    ):
         app.run(drain=True)
     with admin.open(app) as state:
         assert state.repair().lost_edits == 1

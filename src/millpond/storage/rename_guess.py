@@ -113,7 +113,7 @@ def window_of(text: str) -> str | None:
 def commands(known: Kept, plan: Plan, old: Place, new: Place) -> list[tuple[str, str]]:
     """Return the renames, one after the other, that move a store; none where it cannot move."""
     (scope, store), (new_scope, new_store) = old, new
-    if why_not_movable(known, plan, old, new):
+    if why_not_movable(known, plan, old, new) or _is_of_another_kind(old, new):
         return []
     if scope == new_scope:
         return [(f"{scope}/{store}", f"{scope}/{new_store}")]
@@ -132,16 +132,12 @@ def commands(known: Kept, plan: Plan, old: Place, new: Place) -> list[tuple[str,
     return moves
 
 
-def _made_as(settings: str | None, store: str) -> str:
-    """Return what a store was made with, for people.
+def _is_of_another_kind(old: Place, new: Place) -> bool:
+    """Tell whether one store is that of functions with a `State`, and the other most likely not.
 
-    Functions with a `State` share the store "default"; the others without settings have a name.
+    Those share the store "default". `stateful_map` has a store with a name, and one value in it.
     """
-    if settings:
-        return settings
-    if store == "default":
-        return "values that a function sets"
-    return "one value, of stateful_map or drop_duplicates"
+    return (old[1] == "default") != (new[1] == "default")
 
 
 def why_not_movable(known: Kept, plan: Plan | None, old: Place, new: Place) -> str:
@@ -156,8 +152,8 @@ def why_not_movable(known: Kept, plan: Plan | None, old: Place, new: Place) -> s
             return f"{names[0]} is the state of {was}, and {names[1]} names {wanted}."
         return ""
     now = plan.settings().get(new[0], {}).get(new[1])
-    made = [_made_as(before, old[1]), _made_as(now, new[1])]
-    if made[0] != made[1]:
+    if before != now:
+        made = [text or "values that a function sets" for text in (before, now)]
         return (
             f"{names[0]} was made with\n  {made[0]}\nand the program keeps under {names[1]}\n"
             f"  {made[1]}"
