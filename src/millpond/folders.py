@@ -16,7 +16,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Scratch", "java_folder", "make_folder"]
+__all__ = ["Scratch", "is_locked", "java_folder", "make_folder"]
 
 # Nobody else's folders are called like this.
 _SUFFIX = ".scratch"
@@ -149,3 +149,18 @@ def make_folder(path: str | Path) -> Path:
     if not path.is_dir():
         path.mkdir()  # raises what is in the way
     return path
+
+
+def is_locked(file: Path) -> bool:
+    """Tell whether a process has a lock on a file; the lock is gone when the process is."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

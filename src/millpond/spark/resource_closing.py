@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millpond.folders import is_locked
 from millpond.resource import Scope
 
 __all__ = ["announce", "close_all"]
@@ -120,18 +121,4 @@ def close_all(folder: Path) -> None:
 
 def _workers(folder: Path) -> list[int]:
     """Return the processes that have opened something and are alive."""
-    return [int(file.name) for file in folder.iterdir() if file.name != _ENDED and _lives(file)]
-
-
-def _lives(file: Path) -> bool:
-    try:
-        lock = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return [int(file.name) for file in folder.iterdir() if file.name != _ENDED and is_locked(file)]

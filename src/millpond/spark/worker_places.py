@@ -7,7 +7,6 @@ only: workers of a cluster are on other machines.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 from millpond.arguments.callsite import PACKAGE
 from millpond.driver.waiting import Waiting
 from millpond.errors import Failure, shown
+from millpond.folders import is_locked
 from millpond.program.plan import Plan
 from millpond.program.steps import Read, Step
 from millpond.spark.activity import ASKED, BEAT, TEXT, trace_file
@@ -156,7 +156,7 @@ class Places:
         found = []
         with suppress(FileNotFoundError):
             for file in self._folder.iterdir():
-                if not file.suffix and (not alive or _lives(file)):
+                if not file.suffix and (not alive or is_locked(file)):
                     data = file.read_bytes()
                     if len(data) == SIZE:
                         found.append((int(file.name), data))
@@ -243,20 +243,6 @@ def _told_in(data: bytes) -> dict[str, Any]:
         return dict(json.loads(data[place : place + length])) if length else {}
     except ValueError:  # it is being written
         return {}
-
-
-def _lives(file: Path) -> bool:
-    try:
-        descriptor = os.open(file, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _read(file: Path) -> str:
