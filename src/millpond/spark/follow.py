@@ -19,7 +19,7 @@ from millpond.spark.run_state import RunState
 from millpond.spark.stop_signals import EndAtOnce, StopSignals
 from millpond.spark.watchdog import Watchdog
 
-__all__ = ["follow"]
+__all__ = ["Follower"]
 
 # Seconds between two looks at the query where it may end by itself, where it may not, and between
 # two computations of the lag. A look asks the JVM, two or three calls.
@@ -31,49 +31,15 @@ _LAST_LAG = 1.0
 logger = logging.getLogger("millpond")
 
 
-def follow(
-    query: Query,
-    program: Program,
-    limits: Limits,
-    *,
-    sources: RunSources,
-    state: RunState,
-    watchdog: Watchdog,
-    meter: Meter,
-    signals: StopSignals,
-) -> None:
-    """Watch a query to its end, and leave everything so that a later run can go on."""
-    follower = _Follower(query, program, limits, sources, state, watchdog, meter, signals)
-    has_ended = False
-    try:
-        follower.watch()
-        follower.check()
-    except (ConnectionError, Py4JError) as error:
-        msg = (
-            f"Spark's JVM does not answer any more: {error}\n"
-            "Fix: run again; state and offsets are as of the last committed batch."
-        )
-        raise EngineError(msg) from error
-    except EndAtOnce:
-        sources.feeder.abandon()
-        has_ended = True
-        query.abandon()
-        raise
-    finally:
-        if not has_ended:
-            sources.feeder.abandon()
-            # It may not hide what ended the run: the JVM may be gone.
-            with suppress(Exception):
-                query.stop()
-            sources.feeder.end()
+class Follower:
+    """Watches one query to its end."""
 
-
-class _Follower:
     def __init__(
         self,
         query: Query,
         program: Program,
         limits: Limits,
+        *,
         sources: RunSources,
         state: RunState,
         watchdog: Watchdog,
@@ -89,7 +55,32 @@ class _Follower:
         self._meter = meter
         self._signals = signals
 
-    def watch(self) -> None:
+    def follow(self) -> None:
+        """Watch the query to its end, and leave everything so that a later run can go on."""
+        has_ended = False
+        try:
+            self._watch()
+            self._check()
+        except (ConnectionError, Py4JError) as error:
+            msg = (
+                f"Spark's JVM does not answer any more: {error}\n"
+                "Fix: run again; state and offsets are as of the last committed batch."
+            )
+            raise EngineError(msg) from error
+        except EndAtOnce:
+            self._sources.feeder.abandon()
+            has_ended = True
+            self._query.abandon()
+            raise
+        finally:
+            if not has_ended:
+                self._sources.feeder.abandon()
+                # It may not hide what ended the run: the JVM may be gone.
+                with suppress(Exception):
+                    self._query.stop()
+                self._sources.feeder.end()
+
+    def _watch(self) -> None:
         """Watch the query until it has ended; the lag is looked for beside it."""
         over = threading.Event()
         looker = threading.Thread(target=self._know_lag, args=[over], daemon=True)
@@ -103,7 +94,7 @@ class _Follower:
             self._sources.committed.look_again()
             self._meter.lag(self._sources.lag())
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise what ended the query; where it was the loss of a worker, with step and record."""
         try:
             self._query.check()

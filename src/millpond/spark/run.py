@@ -31,7 +31,7 @@ from millpond.resource import Scope
 from millpond.spark.batch_handler import BatchHandler, BatchInHand
 from millpond.spark.code_shipping import send_package, ship
 from millpond.spark.compile import compile_plan
-from millpond.spark.follow import follow
+from millpond.spark.follow import Follower
 from millpond.spark.logs import without_missing_keys
 from millpond.spark.query import Query, engine_error, without_py4j_log
 from millpond.spark.request import Backfill, Limits, Program
@@ -143,7 +143,7 @@ class SparkRun:
             readers = sources.settings(cores, keeper.work, clock_file.path, journal)
             query = self._start(session, manifest, folders, readers, handler, state)
             meter.started()
-            follow(
+            Follower(
                 query,
                 program,
                 self._limits,
@@ -152,7 +152,7 @@ class SparkRun:
                 watchdog=watchdog,
                 meter=meter,
                 signals=self._signals,
-            )
+            ).follow()
         return delivery.collected
 
     # --- what a batch needs -----------------------------------------------------------------
