@@ -114,7 +114,7 @@ def start(directory):
         directory.take_back(manifest)
     seq = directory.committed_clock(manifest)
     begun = directory.checkpoint(manifest).batch(seq)  # its number is one less than its clock
-    again = journal.behind(seq)
+    again = journal.after(seq)
     return seq, again | ({} if begun is None else {seq + 1: begun.source})
 
 

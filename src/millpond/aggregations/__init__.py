@@ -1,4 +1,4 @@
-"""What is kept of many records, and what is told about them: `Sum("amount")`.
+"""What is kept of many records, and the result that it gives: `Sum("amount")`.
 
 An aggregation takes a state, the value of a record and its timestamp, and gives the next state;
 from a state it gives a result. States hold only types that the codec of state keeps exactly. The

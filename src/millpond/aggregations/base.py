@@ -99,7 +99,7 @@ class Aggregation:
         raise MillpondError(msg)
 
     def result(self, state: Any) -> Any:
-        """Return what is told about the records: the state, unless overridden."""
+        """Return the result for the records: the state, unless overridden."""
         return state
 
     def result_by_arrival(self, state: Any) -> Any:

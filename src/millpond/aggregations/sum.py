@@ -12,7 +12,7 @@ __all__ = ["Sum"]
 class Sum(Numeric):
     """The exact sum: an int of ints, a float as soon as there is a float among them.
 
-    A sum of floats is rounded once, when it is told. A sum of Decimals, or of Decimals and ints,
+    A sum of floats is rounded once, in the result. A sum of Decimals, or of Decimals and ints,
     is a Decimal. Over nothing it is 0.
     """
 

@@ -24,7 +24,7 @@ from millpond.storage.manifest import Manifest
 __all__ = [
     "NewGeneration",
     "asking",
-    "clock_behind",
+    "clock_after",
     "clock_of",
     "journal_of",
     "new_generation",
@@ -65,7 +65,7 @@ def new_generation(
             manifest,
             Checkpoint(folder),
             journal_of(directory, old),
-            clock_behind(directory, old, last),
+            clock_after(directory, old, last),
         )
         try:
             if copies:
@@ -122,7 +122,7 @@ def recorded(batches: list[Batch]) -> dict[int, dict[str, Any]]:
     return found
 
 
-def clock_behind(
+def clock_after(
     directory: StateDirectory, manifest: Manifest, number: int
 ) -> dict[str, Any] | None:
     """Return what was known about the time after a batch, as a clock file has it."""

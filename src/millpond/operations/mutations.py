@@ -19,7 +19,7 @@ from millpond.errors import ConfigError, DamagedStateError, StateError, shown
 from millpond.operations.fields import has_named_parts
 from millpond.operations.generations import (
     NewGeneration,
-    clock_behind,
+    clock_after,
     journal_of,
     new_generation,
     recorded,
@@ -81,8 +81,8 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
     number = opened.batch(to, manifest)
     checkpoint = opened.directory.checkpoint(manifest)
     planned = [n for n in checkpoint.planned() if n > number]
-    behind = [batch for n in planned if (batch := checkpoint.batch(n)) is not None]
-    if outputs == "keep" and any(batch.foreign for batch in behind):
+    later = [batch for n in planned if (batch := checkpoint.batch(n)) is not None]
+    if outputs == "keep" and any(batch.foreign for batch in later):
         msg = (
             "batches of Spark's own sources cannot be cut as they were, so their outputs would "
             "not be the same."
@@ -91,7 +91,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
     _check_not_of_files(manifest, number)
     done = checkpoint.batch(number)
     assert done is not None
-    committed = [batch for batch in behind if batch.number <= (checkpoint.last() or 0)]
+    committed = [batch for batch in later if batch.number <= (checkpoint.last() or 0)]
     # Those that an earlier rewind or repair has left to be replayed come after them.
     waiting = _waiting(opened.directory, manifest)
     again = {**recorded(committed), **waiting}
@@ -126,8 +126,8 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
 
 def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[str, Any]]:
     """Return the batches that will be replayed already, by the number of their clock."""
-    behind = journal_of(directory, manifest).behind(directory.committed_clock(manifest))
-    return {seq: batch for seq, batch in behind.items() if seq <= manifest.replay_until}
+    later = journal_of(directory, manifest).after(directory.committed_clock(manifest))
+    return {seq: batch for seq, batch in later.items() if seq <= manifest.replay_until}
 
 
 def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
@@ -251,7 +251,7 @@ def _copy(
             home = source.generation(manifest).path
             bad = Location(place._files, place.path.replace(folder.path, home))
             raise damaged(bad, "its checksum does not fit, and nothing was copied")
-        clock = clock_behind(source, manifest, last)
+        clock = clock_after(source, manifest, last)
         if clock is not None:
             target.clock_file(copied).write(sealed(clock))
         for place, info in source.sources.walk():

@@ -111,5 +111,5 @@ def _go_on(opened: Opened, new: NewGeneration, last: int) -> None:
     seq = 0 if batch is None else int(batch.clock.get("seq", 0))
     new.clock = asking(new.clock or {"seen": {}, "arrived": {}}, seq)
     # What was done before cannot be replayed from this checkpoint: its first batch has it all.
-    new.journal = Journal(new.journal.delivered, new.journal.behind(seq))
+    new.journal = Journal(new.journal.delivered, new.journal.after(seq))
     new.manifest.live_from = 0

@@ -148,7 +148,7 @@ class RunSources:
             work=work,
             clock_file=clock_file,
             until={} if self._backfill is None else self._backfill.until,
-            replay=journal.behind(self._directory.committed_clock(self._manifest)),
+            replay=journal.after(self._directory.committed_clock(self._manifest)),
             room=self._limits.count or None,
         )
 

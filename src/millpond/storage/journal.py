@@ -25,7 +25,7 @@ class Journal:
     manifest: dict[str, Any] = field(default_factory=dict)
     """A copy of the manifest."""
 
-    def behind(self, seq: int) -> dict[int, dict[str, Any]]:
+    def after(self, seq: int) -> dict[int, dict[str, Any]]:
         """Return the batches after a clock."""
         return {number: batch for number, batch in self.batches.items() if number > seq}
 

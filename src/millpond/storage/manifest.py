@@ -88,10 +88,10 @@ class Manifest:
         said.pop("until", None)
         return replace(self, **said, earlier=before)
 
-    def say(self, claims: dict[str, Any], behind: int | None) -> None:
+    def say(self, claims: dict[str, Any], after: int | None) -> None:
         """Say something else of the state, from the batch after this one on."""
-        if behind is not None and claims != self.claims():
-            self.earlier = [*self.earlier, {"until": behind, **self.claims()}]
+        if after is not None and claims != self.claims():
+            self.earlier = [*self.earlier, {"until": after, **self.claims()}]
         for name, value in claims.items():
             setattr(self, name, value)
 
