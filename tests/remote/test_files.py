@@ -107,7 +107,7 @@ def test_files_are_copied_and_folders_deleted(folder):
     ("url", "said"),
     [
         ("nowhere://bucket/folder", "connector"),
-        ("hdfs://127.0.0.1:1/folder", "does the store answer"),
+        ("hdfs://127.0.0.1:1/folder", "that the store answers"),
     ],
 )
 def test_a_store_that_cannot_be_reached_is_told_of(spark, url, said):
