@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import millpond as mp
-from millpond.cli.loading import load_application
+from millpond.cli.loading import act_on_application, load_application
 from millpond.cli.main import command
 from millpond.errors import ConfigError, StateError
 from millpond.program import load_guard
@@ -137,19 +137,99 @@ def test_a_run_writes_the_records_that_its_file_writes():
     produced = "with app.get_producer() as producer:\n    producer.produce('in', value='1')\n"
     write({"app.py": APP + produced + COUNT + "app.run()"})
 
-    app = load_application("app.py", "run")
+    def act(app):
+        with app.get_consumer() as consumer:
+            assert [record.value for record in consumer.read("in")] == [1]
 
-    with app.get_consumer() as consumer:
-        assert [record.value for record in consumer.read("in")] == [1]
+    assert acted_on("app.py", act) == ["loaded"]
+
+
+def acted_on(target, act=lambda app: None, command="run"):
+    """The groups of the applications that a command ran."""
+    groups = []
+    act_on_application(
+        target, lambda app: (groups.append(app.config.consumer_group), act(app)), command
+    )
+    return groups
+
+
+OPENED = """
+from contextlib import contextmanager
+is_open = []
+@contextmanager
+def connection():
+    is_open.append(True)
+    yield
+    is_open.clear()
+def main():
+    with connection():
+        app.run(count=3)
+        open("after", "w").close()
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "backfill"])
+def test_what_a_file_opens_around_run_is_open_while_the_command_runs_it(command):
+    write({"app.py": APP + COUNT + OPENED + "main()"})
+    seen = []
+
+    def act(app):
+        seen.append(list(sys.modules["app"].is_open))
+
+    assert acted_on("app.py", act, command) == ["loaded"]
+    assert seen == [[True]]
+    assert not Path("after").exists()
+
+
+def test_what_a_run_raises_reaches_the_file_that_called_it():
+    caught = "try:\n    app.run()\nexcept ValueError:\n    open('caught', 'w').close()\n    raise\n"
+    write({"app.py": APP + COUNT + caught})
+
+    def act(app):
+        raise ValueError("it failed")
+
+    with pytest.raises(ValueError, match="it failed"):
+        acted_on("app.py", act)
+
+    assert Path("caught").exists()
+
+
+def test_a_file_that_tries_again_after_a_failure_is_run_again_and_no_third_time():
+    again = "try:\n    app.run()\nexcept ValueError:\n    app.run()\n"
+    write({"app.py": APP + COUNT + again})
+    failures = [ValueError("it failed")]
+
+    def act(app):
+        if failures:
+            raise failures.pop()
+
+    assert acted_on("app.py", act) == ["loaded", "loaded"]
+
+
+def test_of_two_applications_the_named_one_is_run_where_its_file_runs_it():
+    second = "second = mp.Application(consumer_group='second', loglevel=None)\n"
+    write({"app.py": APP + COUNT + second + "second.run()"})
+
+    assert acted_on("app.py:second") == ["second"]
+    assert acted_on("app.py:app") == ["loaded"]
+    with pytest.raises(ConfigError, match="2 applications"):
+        acted_on("app.py")
+
+
+def test_a_function_that_runs_what_it_makes_is_run_once():
+    inside = "def make():\n" + "".join(f"    {line}\n" for line in (APP + COUNT).splitlines())
+    write({"app.py": inside + "    app.run()\n    return app\n"})
+
+    assert acted_on("app.py:make") == ["loaded"]
 
 
 def test_a_backfill_in_the_file_is_not_left_out_of_a_run():
     write({"app.py": APP + COUNT + "app.backfill()\napp.run()"})
 
     with pytest.raises(ConfigError, match=r"backfill\(\) itself \(app.py:9\)(.|\n)*Fix:"):
-        load_application("app.py", "run")
+        acted_on("app.py")
 
-    load_application("app.py", "backfill")
+    assert acted_on("app.py", command="backfill") == ["loaded"]
 
 
 # --- packages and factories -----------------------------------------------------------------
@@ -269,11 +349,11 @@ def test_several_applications_are_named_and_the_fix_is_followed(tmp_path):
         "two = mp.Application(consumer_group='two', loglevel=None)\n"
     )
     with pytest.raises(ConfigError) as caught:
-        load_application(str(file), "explain")
+        load_application(str(file))
 
     first = re.search(r"Fix: name one: (\S+) or ", str(caught.value))[1]
 
-    assert load_application(first, "explain").config.consumer_group == "one"
+    assert load_application(first).config.consumer_group == "one"
 
 
 def test_a_producer_of_a_module_that_a_worker_has_loaded_loses_nothing_silently(tmp_path):

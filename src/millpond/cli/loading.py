@@ -19,12 +19,12 @@ from typing import Any, Literal
 from millpond.app import Application
 from millpond.errors import ConfigError
 from millpond.program import load_guard
-from millpond.program.load_guard import Reached
+from millpond.program.load_guard import AtCall, Reached
 from millpond.program.modules import module_of
 
-__all__ = ["is_program", "load_application"]
+__all__ = ["act_on_application", "is_program", "load_application"]
 
-Command = Literal["look", "run", "backfill"]
+Act = Callable[[Application], object]
 
 
 def is_program(target: str) -> bool:
@@ -34,17 +34,41 @@ def is_program(target: str) -> bool:
     return place.endswith(".py") or (is_module and not Path(place).is_dir())
 
 
-def load_application(target: str, command: Command = "look") -> Application:
+def load_application(target: str) -> Application:
     """Return the application of a file or a module: the named one, or the only one.
+
+    The file writes and clears nothing.
 
     Args:
         target: APP.py, APP.py:name, pkg.mod or pkg.mod:name.
-        command: What is meant to be done with it. Under "look" the file writes and clears nothing.
     """
     place, _, name = target.partition(":")
     modules: list[ModuleType] = []
-    looks = command == "look"
-    reached = _until_it_runs(lambda: _load(place, modules), place, looks)
+    reached = _until_it_runs(lambda: _load(place, modules), place)
+    return _chosen(modules, place, name.removesuffix("()"), reached)
+
+
+def act_on_application(target: str, act: Act, command: Literal["run", "backfill"]) -> None:
+    """Load an application, and run or backfill it.
+
+    Where its file calls `run()` or `backfill()` itself, that is done there, in place of the call:
+    what the file has opened around it is still open.
+    """
+    place, _, name = target.partition(":")
+    name = name.removesuffix("()")
+    modules: list[ModuleType] = []
+    acted: list[Application] = []
+
+    def act_once(application: Application) -> None:
+        acted.append(application)
+        act(application)
+
+    def at_call(reached: Reached) -> None:
+        is_left_out = command == "run" and reached.call == "backfill()"
+        if not is_left_out and _is_meant(reached.application, modules, name):
+            act_once(reached.application)
+
+    reached = _until_it_runs(lambda: _load(place, modules), place, at_call)
     if reached is not None and reached.call == "backfill()" and command == "run":
         msg = (
             f"{place} calls backfill() itself ({reached.call_site}), and `millpond run` would "
@@ -52,7 +76,19 @@ def load_application(target: str, command: Command = "look") -> Application:
             f"'__main__':` and use `millpond backfill {target}` before `millpond run {target}`."
         )
         raise ConfigError(msg)
-    return _chosen(modules, place, name.removesuffix("()"), looks, reached)
+    if not acted:
+        made = _chosen(modules, place, name, reached, lambda r: act_once(r.application))
+        if not acted:
+            act(made)
+
+
+def _is_meant(application: Application, modules: list[ModuleType], name: str) -> bool:
+    """Tell whether an application is the one that is asked for, while its file is loaded."""
+    names = vars(modules[0]) if modules else {}
+    found = [value for value in names.values() if isinstance(value, Application)]
+    if name:
+        return names.get(name) is application
+    return all(value is application for value in found)
 
 
 def _load(place: str, modules: list[ModuleType]) -> None:
@@ -133,10 +169,18 @@ def _is_dotted(text: str) -> bool:
 # --- which application ----------------------------------------------------------------------
 
 
-def _until_it_runs(execute: Callable[[], object], place: str, looks: bool) -> Reached | None:
-    """Execute a program up to its first `run()` or `backfill()`; return where that was."""
+def _until_it_runs(
+    execute: Callable[[], object], place: str, at_call: AtCall | None = None
+) -> Reached | None:
+    """Execute a program up to its first `run()` or `backfill()`; return where that was.
+
+    Args:
+        execute: Executes it.
+        place: The file or the module.
+        at_call: What is done there; None: nothing, and the program writes and clears nothing.
+    """
     try:
-        with load_guard.loads(looks=looks):
+        with load_guard.loads(looks=at_call is None, at_call=at_call):
             execute()
     except load_guard.Reached as reached:
         return reached
@@ -154,14 +198,18 @@ def _until_it_runs(execute: Callable[[], object], place: str, looks: bool) -> Re
 
 
 def _chosen(
-    modules: list[ModuleType], place: str, name: str, looks: bool, reached: Reached | None
+    modules: list[ModuleType],
+    place: str,
+    name: str,
+    reached: Reached | None,
+    at_call: AtCall | None = None,
 ) -> Application:
     names = vars(modules[0]) if modules else {}
     found = {n: v for n, v in names.items() if isinstance(v, Application)}
     if name in found:
         return found[name]
     if name and callable(names.get(name)):
-        return _made(names[name], f"{place}:{name}", looks)
+        return _made(names[name], f"{place}:{name}", at_call)
     if reached is not None and not (modules and name) and not found:
         return reached.application  # type: ignore[no-any-return]
     if len(found) == 1 and not name:
@@ -180,7 +228,7 @@ def _chosen(
     raise ConfigError(msg)
 
 
-def _made(factory: Callable[[], Any], target: str, looks: bool) -> Application:
+def _made(factory: Callable[[], Any], target: str, at_call: AtCall | None) -> Application:
     """Return what a function makes."""
     needed = [
         parameter.name
@@ -192,7 +240,7 @@ def _made(factory: Callable[[], Any], target: str, looks: bool) -> Application:
         msg = f"{target} needs arguments: {', '.join(needed)}.\nFix: give each a default."
         raise ConfigError(msg)
     made: list[Any] = []
-    reached = _until_it_runs(lambda: made.append(factory()), target.partition(":")[0], looks)
+    reached = _until_it_runs(lambda: made.append(factory()), target.partition(":")[0], at_call)
     result = reached.application if reached is not None else made[0]
     if not isinstance(result, Application):
         msg = f"{target}() returned a value of type {type(result).__name__}, not an application.\n"

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from millpond import __version__
 from millpond.app import Application
-from millpond.cli.loading import load_application
+from millpond.cli.loading import act_on_application, load_application
 from millpond.cli.state import state
 from millpond.cli.warmup import is_warm, warm_up
 from millpond.connectors.connection import ConnectionConfig
@@ -82,7 +82,11 @@ def run(
     """Run an application."""
     if sys.stderr.isatty() and not is_warm():
         typer.echo("Once: `millpond warmup` makes Spark start in less time.", err=True)
-    load_application(app, "run").run(timeout=timeout, count=count, drain=drain, collect=False)
+
+    def act(program: Application) -> None:
+        program.run(timeout=timeout, count=count, drain=drain, collect=False)
+
+    act_on_application(app, act, "run")
 
 
 @command.command()
@@ -105,7 +109,6 @@ def backfill(
     outputs: Annotated[bool, typer.Option("--outputs", help="Also write what comes out.")] = False,
 ) -> None:
     """Process history before the first run; the next run goes on at the next offset."""
-    program = load_application(app, "backfill")
     named = _pairs(files)
     sources = {
         topic: FileSource(path, format, key=key, timestamp=timestamp, name=f"{topic}-history")
@@ -119,8 +122,12 @@ def backfill(
             raise ConfigError(msg + "\nFix: TOPIC:PARTITION=OFFSET, as in clicks:0=1000.")
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
     word: Any = live_from  # `backfill` refuses what it does not know
-    count = program.backfill(sources, until=ends, live_from=word, outputs=outputs)
-    typer.echo(f"{count:,} records of history; the next run goes on after them.")
+
+    def act(program: Application) -> None:
+        count = program.backfill(sources, until=ends, live_from=word, outputs=outputs)
+        typer.echo(f"{count:,} records of history; the next run goes on after them.")
+
+    act_on_application(app, act, "backfill")
 
 
 @command.command()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from millpond.arguments.callsite import CallSite, here
 from millpond.errors import ConfigError
 
-__all__ = ["NoProducer", "Reached", "is_left_out", "loads", "stop_at"]
+__all__ = ["AtCall", "NoProducer", "Reached", "is_left_out", "loads", "stop_at"]
 
 logger = logging.getLogger("millpond")
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("millpond")
 class Reached(BaseException):
     """Ends the loading of a file at its own `run()` or `backfill()`.
 
-    What is written after that call needs what it did, so it is not executed either. It is no
+    What is written after that call may need its result, so it is not executed either. It is no
     `Exception`, because programs catch those around `run()`.
     """
 
@@ -32,6 +32,9 @@ class Reached(BaseException):
         self.application = application
         self.call = call
         self.call_site = call_site
+
+
+AtCall = Callable[[Reached], None]
 
 
 class NoProducer:
@@ -74,18 +77,31 @@ class NoProducer:
 # loads one file, and threads that the file starts must not run it either.
 _loads = False
 _looks = False
+_at_call: AtCall | None = None
 
 
 @contextmanager
-def loads(*, looks: bool) -> Iterator[None]:
-    """Load a file in this block; `looks`: the command changes and writes nothing by its code."""
-    global _loads, _looks
-    before = _loads, _looks
-    _loads, _looks = True, looks
+def loads(*, looks: bool, at_call: AtCall | None = None) -> Iterator[None]:
+    """Load a file in this block.
+
+    Args:
+        looks: The command changes and writes nothing by the file's code.
+        at_call: What is done at the file's own `run()` or `backfill()`, before the load ends there:
+            what the file has opened around that call is still open.
+    """
+    with _set(True, looks, at_call):
+        yield
+
+
+@contextmanager
+def _set(*values: Any) -> Iterator[None]:
+    global _loads, _looks, _at_call
+    before = _loads, _looks, _at_call
+    _loads, _looks, _at_call = values
     try:
         yield
     finally:
-        _loads, _looks = before
+        _loads, _looks, _at_call = before
 
 
 def stop_at(application: Any, call: str) -> None:
@@ -94,7 +110,12 @@ def stop_at(application: Any, call: str) -> None:
         return
     if threading.current_thread() is not threading.main_thread():
         raise SystemExit  # ends a thread without a word; the file is loaded to its end
-    raise Reached(application, call, here())
+    reached = Reached(application, call, here())
+    if _at_call is not None:
+        at_call = _at_call
+        with _set(False, False, None):
+            at_call(reached)
+    raise reached
 
 
 def is_left_out(call: str) -> bool:
