@@ -1,11 +1,13 @@
 """What `print()` shows, and that neither a batch nor a stop waits long for a terminal."""
 
+import io
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
+from rich.console import Console
 from rich.pretty import pretty_repr
 
 from millpond.driver.printing import Printer, rendered
@@ -60,6 +62,43 @@ def test_a_meter_prints_everything_before_it_ends(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[:-2] == [f"{batch}.{i}" for batch in range(50) for i in range(1_000)]
     assert lines[-2:] == ["{'a': 1}", "... and 5 more rows; print(limit=None) shows all"]
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written to it."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_with_a_live_line_takes_90_000_pretty_rows_a_second(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    rows = [{"value": n, "key": "ann", "timestamp": n} for n in range(90_000)]
+
+    began = time.monotonic()
+    with Meter("shop", {}) as meter:
+        for _ in range(3):
+            meter.show(rows, pretty=True)
+    took = time.monotonic() - began
+
+    assert terminal.getvalue().count("'value': 89999,") == 3
+    assert took < 3
+
+
+def test_only_the_rows_of_a_small_batch_are_coloured():
+    terminal = Terminal()
+    printer = Printer(threading.Event(), Console(file=terminal, force_terminal=True, width=20))
+    printer.put("{'a': 1}", True)
+    printer.put("{'a': 1}", False)
+    printer.put("[red]" + "x" * 20_000, True)
+    printer.close()
+
+    lines = terminal.getvalue().splitlines()
+    assert "\x1b[" in lines[0]
+    assert lines[1:] == ["{'a': 1}", "[red]" + "x" * 20_000]
 
 
 _BLOCKED = """

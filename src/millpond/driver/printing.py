@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.pretty import pretty_repr
+from rich.segment import Segment, Segments
 
 __all__ = ["Printer", "rendered"]
 
@@ -27,6 +28,9 @@ _MOST = 4 << 20
 # Seconds without progress after which a stop leaves out what is not written, and seconds after
 # which it does so in any case.
 _PATIENCE, _LONGEST = 1.0, 5.0
+
+# Characters of a batch that are coloured, at most: that takes 75 us a line, and the rest nothing.
+_COLORED = 20_000
 
 # Characters that are written at a time: a pipe that is read slowly makes progress.
 _PIECE = 1 << 16
@@ -139,8 +143,10 @@ class Printer:
 
     def _write(self, text: str, pretty: bool) -> None:
         if self._console is not None:
-            shown = {"markup": False, "emoji": False, "highlight": pretty, "soft_wrap": True}
-            self._console.print(text, **shown)  # type: ignore[arg-type]
+            if pretty and len(text) <= _COLORED:
+                self._console.print(text, markup=False, emoji=False, soft_wrap=True)
+            else:
+                self._console.print(Segments([Segment(f"{text}\n")]), soft_wrap=True, end="")
             return
         out: Any = sys.stdout
         is_ours = out is sys.__stdout__
