@@ -1,8 +1,10 @@
 """Windows that a late record reopens: what their results say, and what may follow them."""
 
+import re
+
 import pytest
 
-from millpond import Count, Sum
+from millpond import Count, Last, Sum
 from millpond.errors import ConfigError
 from millpond.testing import frame, run_local
 
@@ -29,6 +31,44 @@ def test_a_window_of_corrected_results_is_refused_where_it_is_written(follow, ou
 
     with pytest.raises(ConfigError, match=r"count results twice(.|\n)*test_corrections.py:\d+ has"):
         follow(results)
+
+
+@pytest.mark.parametrize(
+    ("choose", "is_refused"),
+    [
+        (lambda sdf: sdf[sdf["revision"] == 0], False),
+        (lambda sdf: sdf.filter(lambda value: value["revision"] == 0), False),
+        (lambda sdf: sdf.filter(lambda value: any(v == "revision" for v in value)), False),
+        (lambda sdf: sdf[sdf["n"] > 1], True),
+        (lambda sdf: sdf.filter(lambda value: value["n"] > 1), True),
+        (lambda sdf: sdf.filter(bool), True),
+    ],
+)
+def test_only_a_filter_that_looks_at_the_revision_chooses_among_results(choose, is_refused):
+    chosen = choose(corrected(frame()).final())
+
+    if is_refused:
+        with pytest.raises(ConfigError, match="count results twice"):
+            chosen.tumbling_window(100)
+    else:
+        chosen.tumbling_window(100).count().final()
+
+
+def test_totals_that_count_corrected_results_again_are_warned_of(caplog):
+    results = corrected(frame()).final()
+    first = results[results["revision"] == 0]  # as the warning says
+
+    run_local(first.agg(total=Sum("n")), CLICKS)
+    run_local(corrected(frame()).final().agg(last=Last("n")), CLICKS)
+    assert not caplog.messages
+
+    again = corrected(frame()).final()
+    run_local(again.agg(total=Sum("n"), last=Last("n"), n=Count()), CLICKS)
+    assert re.fullmatch(
+        r"agg \(test_corrections.py:\d+\) counts a corrected result again in total, n: the window "
+        r"at test_corrections.py:\d+ has corrections_ms. Fix: keep .*",
+        caplog.messages[0],
+    )
 
 
 def frame_of(sdf):

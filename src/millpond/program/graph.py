@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from millpond.arguments.windows import Clocking, TimeWindow, loosest
@@ -33,7 +36,7 @@ def clocking_above(step: Step) -> Clocking:
 def corrected_above(step: Step) -> Window | None:
     """Return a window with corrections whose results reach a step as they are given.
 
-    A filter or a stateful step in between may choose among them, so it is trusted to.
+    A filter that looks at the revision chooses among them, and so may a stateful step.
     """
     steps, known = [step], {step}
     while steps:
@@ -41,12 +44,28 @@ def corrected_above(step: Step) -> Window | None:
         kind = step.kind if isinstance(step, Window) else None
         if isinstance(step, Window) and isinstance(kind, TimeWindow) and kind.corrections_ms:
             return step
-        chooses = step.is_stateful or (isinstance(step, Map) and step.kind == "filter")
+        chooses = step.is_stateful or _looks_at_revision(step)
         if chooses or isinstance(step, Late):  # what is late is a record, not a result
             continue
         steps += [parent for parent in step.parents if parent not in known]
         known.update(step.parents)
     return None
+
+
+def _looks_at_revision(step: Step) -> bool:
+    if not isinstance(step, Map) or step.kind != "filter":
+        return False
+    code = getattr(inspect.unwrap(step.callback.function), "__code__", None)
+    return "revision" in step.name or (code is not None and "revision" in _texts(code))
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """Yield the texts in a function, and in functions inside it."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, str):
+            yield constant
 
 
 class Graph:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
+from millpond.aggregations import Count, Mean, Sum
 from millpond.errors import PlanError
 from millpond.program.cut import scopes_of
-from millpond.program.graph import Graph
+from millpond.program.graph import Graph, corrected_above
 from millpond.program.repeated_steps import repeats
-from millpond.program.steps import Map, Step, UpdateState
+from millpond.program.steps import Aggregate, Map, Step, UpdateState
 
 __all__ = ["check_graph"]
 
@@ -22,7 +24,7 @@ def check_graph(graph: Graph) -> None:
         raise PlanError(msg)
     for window in filter(None, graph.windows):
         logger.warning("nothing comes out of %s: it ends with .final() or .current()", window)
-    for sentence in repeats(graph):
+    for sentence in (*repeats(graph), *_corrected_totals(graph)):
         if sentence not in graph.warned:
             graph.warned.add(sentence)
             logger.warning("%s", sentence)
@@ -44,11 +46,26 @@ def check_graph(graph: Graph) -> None:
     _check_tables(graph, scopes)
 
 
+def _corrected_totals(graph: Graph) -> Iterator[str]:
+    """Yield what is wrong with totals over windows that give a result again."""
+    for step in graph.steps:
+        if not isinstance(step, Aggregate):
+            continue
+        added = [name for name, a in step.aggregations.items() if isinstance(a, Sum | Count | Mean)]
+        window = corrected_above(step.parents[0]) if added else None
+        if window is not None:
+            yield (
+                f"agg ({step.call_site}) counts a corrected result again in {', '.join(added)}: "
+                f"the window at {window.call_site} has corrections_ms. Fix: keep one result of "
+                'each window before: sdf[sdf["revision"] == 0], the first.'
+            )
+
+
 def _check_tables(graph: Graph, scopes: dict[Step, Step]) -> None:
     """Refuse state after `update_state`: its rows have keys of their own and must move first."""
-    behind: dict[Step, Step] = {}
+    after: dict[Step, Step] = {}
     for step in graph.steps:
-        tables = [behind[p] for p in step.parents if p in behind and scopes[p] is scopes[step]]
+        tables = [after[p] for p in step.parents if p in after and scopes[p] is scopes[step]]
         if tables and step.is_stateful:
             msg = (
                 f"{step.verb} ({step.call_site}) keeps state after update_state "
@@ -57,9 +74,9 @@ def _check_tables(graph: Graph, scopes: dict[Step, Step]) -> None:
             )
             raise PlanError(msg)
         if isinstance(step, UpdateState):
-            behind[step] = step
+            after[step] = step
         elif tables:
-            behind[step] = tables[0]
+            after[step] = tables[0]
 
 
 def _check_timers(graph: Graph) -> None:
