@@ -193,7 +193,7 @@ CHANGES = {
     "two steps go and one comes in another scope": (
         [by("u", fold("a")), by("v", fold("b"))],
         [by("w", fold("c"))],
-        {"in/w/c": "new", "in/u/a": "orphaned", "in/v/b": "orphaned"},
+        {"in/w/c": "refuse", "in/u/a": "orphaned", "in/v/b": "orphaned"},
         {"in/w/c": "new", "in/u/a": "orphaned", "in/v/b": "orphaned"},
     ),
     "the only pair in two scopes": (
@@ -283,6 +283,16 @@ def test_no_rename_is_proposed_where_nobody_can_tell_which_store_became_which():
     (one, other, *_) = compare(known, program(by("w", fold("a")), by("x", fold("d"))), "g")
     assert "state rename APP.py in/u in/w;" in one.fix
     assert "state rename" not in other.fix
+
+
+def test_two_renames_beside_a_step_that_goes_are_not_taken_for_new_steps():
+    known = known_of(program(by("u", fold("a")), by("v", fold("b")), by("w", fold("c"))))
+
+    verdicts = compare(known, program(by("x", fold("d")), by("y", fold("e"))), "g")
+
+    new = {verdict.name: verdict for verdict in verdicts if verdict.says == "refuse"}
+    assert sorted(new) == ["in/x/d", "in/y/e"]
+    assert all("state rename" not in verdict.fix and verdict.can_accept for verdict in new.values())
 
 
 def test_a_topic_of_several_steps_that_was_renamed_moves_as_a_whole():

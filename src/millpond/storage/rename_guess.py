@@ -57,7 +57,7 @@ def likely_renames(
 ) -> dict[Place, Guess]:
     """Return what each new store may have been; those that are certainly new are left out.
 
-    Where as many stores of a form are new as are gone, or more, all of them may have been renamed.
+    A new store is certainly new where no store of its form is gone.
     """
     used = {place for place in gone if _was_used(known, place)}
     before = {place: form_of(known.settings.get(place[0], {}).get(place[1])) for place in used}
@@ -70,9 +70,8 @@ def likely_renames(
         others = list(now.values()).count(form)
         is_only_pair = len(alike) == others == 1
         likely = [old for old in alike if is_only_pair or _is_related(old, place)]
-        olds = alike if len(alike) <= others else likely
-        if olds:
-            found[place] = Guess(olds, likely)
+        if alike:
+            found[place] = Guess(alike, likely)
     return found
 
 
