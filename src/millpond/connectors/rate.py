@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
 from millpond.connectors.protocols import Offsets
 from millpond.connectors.segments import SEGMENT
@@ -20,6 +22,12 @@ from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
 
 __all__ = ["RateReader", "RateSource"]
+
+_OF_SPARK = {
+    "rowsPerSecond": "RateSource(rows_per_second=10)",
+    "rampUpTime": "RateSource(rows_per_second=10, ramp_up=timedelta(seconds=5)), or milliseconds",
+    "numPartitions": "leave it out; group_by() spreads the records over the cores",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,15 @@ class RateSource:
     count: int | None = None
     name: str = "rate"
     ramp_up: Duration = 0
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_: Any, **given: Any) -> RateSource:
+            for name, ours in _OF_SPARK.items():
+                if name in given:
+                    msg = f"RateSource has no {name!r}, which is Spark's name ({here()})."
+                    raise ConfigError(f"{msg}\nFix: {ours}.")
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_name(self.name, "source")

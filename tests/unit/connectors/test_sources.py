@@ -305,6 +305,15 @@ def test_a_ramp_is_a_duration(wrong):
         RateSource(10, ramp_up=wrong)
 
 
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [({"rowsPerSecond": 9}, "rows_per_second="), ({"rampUpTime": 1}, "ramp_up=timedelta")],
+)
+def test_names_of_spark_say_what_they_are_called_here(given, ours):
+    with pytest.raises(ConfigError, match=f"{next(iter(given))}.*Spark's name(.|\n)*Fix: .*{ours}"):
+        RateSource(**{"rows_per_second": 9, **given})
+
+
 def test_a_rate_never_goes_back():
     assert RateReader(rate=1, count=None).latest_from({str(2**45): 3}) == {str(2**45): 3}
 
