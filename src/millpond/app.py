@@ -255,6 +255,12 @@ class Application:
         def __getattr__(self, name: str) -> Any:
             raise missing("an application", name, public(Application), _HINTS)
 
+        @classmethod
+        def Quix(cls, *_: Any, **__: Any) -> Any:
+            """Say what to call instead: programs of Quix Streams have this."""
+            msg = f"there is no Quix Cloud here ({here()})."
+            raise ConfigError(f"{msg}\nFix: Application(broker_address=...).")
+
     # --- topics and frames ------------------------------------------------------------------
 
     def topic(

@@ -43,6 +43,11 @@ def test_a_method_of_another_object_says_what_to_write(ask, fix):
         ask()
 
 
+def test_an_application_of_quix_cloud_says_what_to_call():
+    with pytest.raises(ConfigError, match=r"Quix Cloud here \(test_quix_hints.py:\d+\).\nFix: App"):
+        mp.Application.Quix(consumer_group="shop")
+
+
 @pytest.mark.parametrize("make", [frame, window, lambda: window().count(), lambda: frame()["a"]])
 def test_protocols_that_ask_for_private_names_get_the_plain_answer(make):
     thing = make()
