@@ -38,7 +38,7 @@ from millpond.program.functions import callables_of, pack
 from millpond.program.graph import Graph
 from millpond.program.layouts import Layout
 from millpond.program.plan import Plan, make_plan
-from millpond.program.steps import Read, SourceInfo, Step, Write
+from millpond.program.steps import Read, SourceInfo, Write
 from millpond.program.user_code import is_users_module
 from millpond.record import Record
 from millpond.resource import Scope, within
@@ -307,18 +307,21 @@ class LocalEngine:
             scope.close()
             self._warn_of_changes(before)
 
-    def _outside(self) -> dict[Step, Outside]:
+    def _outside(self) -> dict[str, Outside]:
         """Return what the variables hold that are outside of functions that run as copies."""
         if not self._copies:
             return {}
         pairs = zip(self.plan.children, self._sent.children, strict=True)
-        return {step: outside(callables_of(copy), is_users_module) for step, copy in pairs}
+        called = {f"{step.verb} ({step.call_site})": callables_of(copy) for step, copy in pairs}
+        if (on_error := self._worker_settings.on_processing_error) is not None:
+            called["on_processing_error"] = [on_error]
+        return {who: outside(callables, is_users_module) for who, callables in called.items()}
 
-    def _warn_of_changes(self, before: dict[Step, Outside]) -> None:
+    def _warn_of_changes(self, before: dict[str, Outside]) -> None:
         """Warn once of each variable that a function has changed in its copy only."""
-        for step, after in self._outside().items():
-            for name in changed_variables(before[step], after):
-                warning = f"{step.verb} ({step.call_site}) changed the variable {name!r}"
+        for who, after in self._outside().items():
+            for name in changed_variables(before[who], after):
+                warning = f"{who} changed the variable {name!r}"
                 if warning in self._graph.warned:
                     continue
                 self._graph.warned.add(warning)

@@ -1,5 +1,6 @@
 """What cannot be sent to workers is told before Spark is started, with its step and place."""
 
+import functools
 import importlib
 import math
 import re
@@ -205,6 +206,44 @@ def test_a_change_in_a_module_that_a_function_names_is_warned_of(tmp_path, monke
     run_local(frame().update(lambda value: rules.SEEN.append(value)), [1])
 
     assert [r.getMessage().split("variable ")[1][:12] for r in caplog.records] == ["'rules.SEEN'"]
+
+
+SEEN = []
+
+
+def remember(value, *_):
+    SEEN.append(value)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("step", "on_error", "who"),
+    [
+        (lambda sdf: sdf[sdf["a"].apply(remember)], None, "filter"),
+        (lambda sdf: sdf[(sdf["a"] + 1).apply(remember) & ~(sdf["a"] == 2)], None, "filter"),
+        (lambda sdf: sdf.apply(lambda value: 1 / 0), remember, "on_processing_error"),
+    ],
+)
+def test_a_change_by_a_column_or_on_processing_error_is_warned_of(step, on_error, who, caplog):
+    run_local(step(frame()), [{"a": 1}], on_processing_error=on_error)
+
+    (warning,) = [r.getMessage() for r in caplog.records]
+    assert re.match(rf"{who}( \(test_shipping\.py:\d+\))? changed the variable 'SEEN'", warning)
+
+
+def test_a_function_of_a_wrapper_is_named_where_it_is_written():
+    @functools.singledispatch
+    def plus(value):
+        return value
+
+    with pytest.raises(ConfigError) as caught:
+        run_local(frame().apply(plus), [1])
+
+    assert re.match(
+        r"apply \(test_shipping.py:\d+\): what wraps 'plus' \(test_shipping.py:\d+\) cannot be "
+        r"sent(.|\n)*Fix: move it into a module beside the program",
+        str(caught.value),
+    )
 
 
 def test_a_variable_that_does_not_equal_its_copy_is_not_taken_for_changed(caplog):

@@ -176,10 +176,14 @@ def _refusal(error: Exception, steps: Iterable[Step]) -> ConfigError:
     reason = str(error) or type(error).__name__
     if culprit is not None:
         variable, function, value = culprit
-        place = f"{function_name(function)!r} ({_place(function)})"
+        inner = inspect.unwrap(function)
+        place = f"{function_name(function)!r} ({_place(inner)})"
         error = _failure(value) or error
         reason = str(error) or type(error).__name__
-        where += f": {variable} in {place}, of type {type(value).__qualname__},"
+        if inner is function:
+            where += f": {variable} in {place}, of type {type(value).__qualname__},"
+        else:  # the variable is one of whoever wrapped it
+            where += f": what wraps {place}"
     if "\nFix: " in reason:
         return ConfigError(f"{where} cannot be sent to the workers: {reason}")
     fix = (
@@ -206,7 +210,27 @@ def _failure(value: Any) -> Exception | None:
 
 def callables_of(step: Step) -> list[Any]:
     """Return what a step calls of the user's: functions, methods, objects with `__call__`."""
-    return list(_callables_in(_own(step)))
+    return [
+        called
+        for found in _callables_in(_own(step), with_ours=True)
+        for called in (_wrapped(found) if inspect.isfunction(found) else [found])
+    ]
+
+
+def _wrapped(function: Any) -> Iterator[Any]:
+    """Yield a function of the user's; of one of ours, such as that of a column, what it wraps."""
+    waiting, seen = [function], set()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if not inspect.isfunction(value):
+            yield from _callables_in(value)
+        elif not value.__code__.co_filename.startswith(PACKAGE):
+            yield value
+        else:
+            waiting += [cell.cell_contents for cell in value.__closure__ or ()]
 
 
 def _own(step: Step) -> Any:
