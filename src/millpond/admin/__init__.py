@@ -29,6 +29,7 @@ from millpond.operations.items import (
 )
 from millpond.operations.mutations import Rescaled, Rewound
 from millpond.operations.recovery import Problem, Repaired, Verified
+from millpond.operations.rename import rename
 from millpond.operations.session import At, Opened
 
 __all__ = [
@@ -274,7 +275,7 @@ class Admin:
             new: What it is to be called.
             dry_run: Only look whether it can be moved.
         """
-        return mutations.rename(self._opened, old, new, dry_run)
+        return rename(self._opened, old, new, dry_run)
 
     def drop(self, *stores: str, dry_run: bool = False) -> Dropped:
         """Drop stores: their values and timers go from all keys, all other state stays.

@@ -38,6 +38,8 @@ class Clockwork:
     """Whether every group must be told each new time, because records come without it."""
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For each clock the steps that wait for it, with file and line."""
+    timed: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    """For each store that goes by a watermark its points, and how far it is held back."""
 
 
 class PointSettings(NamedTuple):
@@ -66,7 +68,17 @@ def clockwork_of(plan: Plan, groups: int, *, tells_all: bool = False) -> Clockwo
         if step.is_stateful and step.uses_clock:
             name = plan.clock_name(ref.points)
             waiting[name] = (*waiting.get(name, ()), f"{step} ({step.call_site})")
-    return Clockwork(tuple(map(_settings, plan.points)), stages, groups, tells_all, waiting)
+    points = tuple(map(_settings, plan.points))
+    return Clockwork(points, stages, groups, tells_all, waiting, _timed(plan))
+
+
+def _timed(plan: Plan) -> dict[str, tuple[tuple[int, ...], int]]:
+    return {
+        f"{stage.scope}/{step.store}": (plan.clocks[step].points, plan.clocks[step].delay_ms)
+        for stage in plan.stages
+        for step in stage.steps
+        if step.is_stateful and step.uses_clock
+    }
 
 
 def _settings(point: ClockPoint) -> PointSettings:
@@ -100,6 +112,8 @@ class Timekeeper:
     """The sources whose times look like seconds, once that was logged."""
     _marked: dict[str, int] = field(default_factory=dict)
     """The watermarks of the batch that was heard of last."""
+    _reached: dict[str, int] = field(default_factory=dict)
+    """The watermark that each store has reached, also stores of earlier programs."""
 
     def observe(self, report: BatchReport, now: int, marks: dict[str, int]) -> None:
         """Take what a batch saw that went by these watermarks, and note in it what holds them."""
@@ -183,6 +197,7 @@ class Timekeeper:
         """
         self._quiet = {name: min(since + jump, now) for name, since in self._quiet.items()}
         self._listen(waiting if alive is None else alive, now)
+        self._reached = last.get("reached", {})
         before = self._of_points(last.get("marks", {}))
         clock = Clock(last.get("seq", 0) + 1, now, tuple(self._marks(last, now)), before)
         if clock.seq == 1:
@@ -210,6 +225,7 @@ class Timekeeper:
             "now": clock.now,
             "marks": self._by_name(clock.marks),
             "before": self._by_name(clock.before),
+            "reached": {**self._reached, **self._reaches(clock)},
             "wake": tick.groups,
             # What is known after the batch before: who goes back to there starts from it.
             "seen": self.seen,
@@ -222,6 +238,27 @@ class Timekeeper:
         clock = Clock(offset.get("seq", 0), offset.get("now", 0), marks, before)
         return Tick(clock, offset.get("wake", {}))
 
+    def _reaches(self, clock: Clock) -> dict[str, int]:
+        """Return the watermark of each store in a batch; it is never less than it was."""
+        shows = {
+            place: clock.least(points) - delay
+            for place, (points, delay) in self.work.timed.items()
+            if clock.least(points) != NEVER
+        }
+        return {place: max(at, self._reached.get(place, at)) for place, at in shows.items()}
+
+    def _inherited(self, number: int) -> list[int]:
+        """Return where a new point begins: where the stores that go by it have got to.
+
+        Otherwise what they have given already would be given again: a changed program may take
+        the time of a store from another place.
+        """
+        return [
+            self._reached[place] + delay
+            for place, (points, delay) in self.work.timed.items()
+            if number in points and place in self._reached
+        ]
+
     def _by_name(self, marks: _Marks) -> dict[str, int]:
         named = zip(self.work.points, marks, strict=True)
         return {point.name: mark for point, mark in named if mark is not None}
@@ -231,8 +268,9 @@ class Timekeeper:
 
     def _marks(self, last: dict[str, Any], now: int) -> Iterator[int | None]:
         before = last.get("marks", {})
-        for point in self.work.points:
-            shows = [before[point.name]] if point.name in before else []
+        for number, point in enumerate(self.work.points):
+            is_known = point.name in before
+            shows = [before[point.name]] if is_known else self._inherited(number)
             if point.name in self.seen:
                 shows.append(self._by_records(point))
             idle = point.idle_after_ms

@@ -7,7 +7,6 @@ a new generation, and the manifest says who did what; where anything fails, all 
 from __future__ import annotations
 
 import getpass
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,7 +31,6 @@ from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest, stream_of
-from millpond.storage.rename_guess import Place, why_not_movable
 
 __all__ = ["Rescaled", "Rewound"]
 
@@ -376,6 +374,7 @@ def edit(
     what: str,
     details: dict[str, Any],
     amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    renamed: dict[str, str] | None = None,
 ) -> int:
     """Apply edits, each to the key of a scope; return how many values changed."""
     manifest, _ = opened.view(None)
@@ -384,7 +383,7 @@ def edit(
         if scope not in manifest.stores:
             msg = f"there is no key scope {scope!r}; there are {', '.join(manifest.stores)}."
             raise StateError(msg + "\nFix: use one of these.")
-        if one.what in ("rename", "drop"):
+        if one.what in ("rename", "rename-timers", "drop"):
             for group in range(manifest.groups):
                 grouped.setdefault((scope, group), []).append(one)
         else:
@@ -396,7 +395,7 @@ def edit(
         for (scope, group), mine in grouped.items()
         for low in range(0, len(mine), _AT_ONCE)
     ]
-    return run_rows(opened, lambda _: frame_of(opened, rows), what, details, amend)
+    return run_rows(opened, lambda _: frame_of(opened, rows), what, details, amend, renamed=renamed)
 
 
 def frame_of(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
@@ -414,6 +413,7 @@ def run_rows(
     amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     offsets: dict[str, dict[str, int]] | None = None,
     settle: Callable[[Manifest], None] | None = None,
+    renamed: dict[str, str] | None = None,
 ) -> int:
     """Run rows, made when the group is ours, as a batch of their own in a new generation."""
     from millpond.spark.code_shipping import send_package
@@ -432,7 +432,7 @@ def run_rows(
             for number in range(1, manifest.layers + 1)
         ]
         shape = (layers, manifest.groups, manifest.partitions)
-        changed = run_edit(new.checkpoint, rows(new.old), *shape, offsets)
+        changed = run_edit(new.checkpoint, rows(new.old), *shape, offsets, renamed=renamed)
         if new.clock is None:
             # The last batch is the edit, and must not be replayed by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
@@ -467,81 +467,6 @@ def end_backfill(opened: Opened) -> None:
         opened.directory.save(manifest)
 
 
-def rename(opened: Opened, old: str, new: str, dry_run: bool = False) -> int:
-    """Move state to another name, of a store or of a whole key scope."""
-    manifest, _ = opened.view(None)
-    details = {"old": old, "new": new}
-    if old in manifest.stores:
-        return _rename_scope(opened, manifest, old, new, details, dry_run)
-    scope, store = find_place(manifest, old)
-    new_scope, _, new_store = new.rpartition("/")
-    if new_scope not in ("", scope):
-        if len(manifest.stores[scope]) > 1 or store != new_store:
-            msg = f"{old} and {new} differ in the key scope, and {scope!r} has other state."
-            move = shlex.join([scope, new_scope])
-            raise StateError(
-                msg + f"\nFix: rename the whole scope: millpond state rename APP.py {move}."
-            )
-        return _rename_scope(opened, manifest, scope, new_scope, details, dry_run)
-    if new_store in manifest.stores[scope]:
-        raise _taken(f"{scope}/{new_store}")
-    _check_movable(opened, manifest, (scope, store), (scope, new_store))
-    if dry_run:
-        return 0
-
-    def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        for about in claims.values():
-            said = about.get(scope) if isinstance(about, dict) else None
-            if isinstance(said, list) and store in said:
-                said[said.index(store)] = new_store
-            elif isinstance(said, dict) and store in said:
-                said[new_store] = said.pop(store)
-        return claims
-
-    edits = [(scope, Edit("rename", None, store, new_store=new_store))]
-    return edit(opened, edits, "rename", details, amend)
-
-
-def _taken(name: str) -> StateError:
-    msg = f"there is state under {name} already."
-    fix = f"choose another name, or drop it first: millpond state drop APP.py {shlex.quote(name)}."
-    return StateError(f"{msg}\nFix: {fix}")
-
-
-def _check_movable(opened: Opened, manifest: Manifest, old: Place, new: Place) -> None:
-    """Refuse to move state to where it could not be read."""
-    if why := why_not_movable(manifest, opened.plan(), old, new):
-        msg = (
-            f"{why}\nFix: let {'/'.join(new)} start empty: millpond check --accept APP.py; or drop "
-        )
-        msg += f"the old state: millpond state drop APP.py {shlex.quote('/'.join(old))}."
-        raise StateError(msg)
-
-
-def _rename_scope(
-    opened: Opened, manifest: Manifest, old: str, new: str, details: dict[str, Any], dry_run: bool
-) -> int:
-    from millpond.spark.edit import moved
-
-    if new in manifest.stores:
-        raise _taken(new)
-    for store in manifest.stores[old]:
-        _check_movable(opened, manifest, (old, store), (new, store))
-    if dry_run:
-        return 0
-
-    def rows(known: Manifest) -> Any:
-        return moved(opened.reader(known).blobs(opened.batch(None, known)), old, new)
-
-    def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        for said in claims.values():
-            if isinstance(said, dict) and old in said:
-                said[new] = said.pop(old)
-        return claims
-
-    return run_rows(opened, rows, "rename", {**details, "scopes": [old, new]}, amend)
-
-
 def find_place(
     manifest: Manifest, name: str | None, fits: Callable[[str, str], bool] | None = None
 ) -> tuple[str, str]:
@@ -556,10 +481,10 @@ def find_place(
         found = [place for place in found if fits(*place)] or found
     if len(found) != 1:
         places = [f"{s}/{n}" for s, names in manifest.stores.items() for n in names]
-        what = f"there is not one store {name!r}" if name else "the store is not said"
+        what = f"{len(found)} stores match {name!r}" if name else "no store was named"
         msg = f"{what}; there are {', '.join(places) or 'none'}."
         first = "/".join(found[0]) if found else (places or ["none"])[0]
-        raise StateError(msg + f"\nFix: say which: --store {first}, or store={first!r} in Python.")
+        raise StateError(msg + f"\nFix: name one: --store {first}, or store={first!r} in Python.")
     return found[0]
 
 

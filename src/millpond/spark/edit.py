@@ -46,6 +46,7 @@ def run_edit(
     partitions: int,
     offsets: dict[str, dict[str, int]] | None = None,
     begin: Batch | None = None,
+    renamed: dict[str, str] | None = None,
 ) -> int:
     """Run rows of (scope, grp, kind, payload) as a batch; return how many values it changed.
 
@@ -57,6 +58,7 @@ def run_edit(
         partitions: How many partitions the state has.
         offsets: Where sources stand after the batch. Default: where they stand.
         begin: For a checkpoint without batches, the one of another checkpoint to go on from.
+        renamed: The new names of stores, as scope/store; what is known of them goes along.
     """
     session = rows.sparkSession
     last = checkpoint.last()
@@ -66,6 +68,9 @@ def run_edit(
     start = {} if batch is None else batch.source
     if offsets is not None:
         start = {**start, "millpond": {**start.get("millpond", {}), **offsets}}
+    if renamed and "reached" in start.get("clock", {}):
+        reached = {renamed.get(name, name): at for name, at in start["clock"]["reached"].items()}
+        start = {**start, "clock": {**start["clock"], "reached": reached}}
     ticks = session.readStream.format(EditSource.name()).option("start", json.dumps(start)).load()
     # The one row is sent to wherever the others are, be they millions.
     packed = rows.crossJoin(F.broadcast(ticks)).select(

@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Edit(NamedTuple):
     """One change; key, name and value are bytes of the codec."""
 
-    what: Literal["set", "delete", "rename", "drop"]
+    what: Literal["set", "delete", "rename", "rename-timers", "drop"]
     key: bytes | None
     store: str | None = None
     """None: all that the key has, its timers too."""
@@ -40,7 +40,8 @@ class Edit(NamedTuple):
     """None: all names of the store."""
     value: bytes | None = None
     new_store: str | None = None
-    """What a renamed store is called; like a drop, a rename is of every key of the group."""
+    """What a renamed store is called, or a function with timers; like a drop, a rename is of every
+    key of the group."""
     version: int = 1
     """Of which version a value is that is set; see `migrate`."""
 
@@ -73,6 +74,10 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     if edit.what == "rename":
         assert edit.store is not None and edit.new_store is not None
         return sum(_rename(view, key, edit.store, edit.new_store) for key, _ in list(pages.scan()))
+    if edit.what == "rename-timers":
+        assert edit.store is not None and edit.new_store is not None
+        keys = [key for key, _ in list(pages.scan())]
+        return sum(_rename_timers(view, key, edit.store, edit.new_store) for key in keys)
     if edit.what == "drop":
         assert edit.store is not None
         table = pages.drop_table(edit.store)
@@ -143,4 +148,13 @@ def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
     if version is not None:
         view.drop(version_name(old))
         view.put(version_name(new), version)
+    return len(moved)
+
+
+def _rename_timers(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
+    view.bind(key)
+    timers = view.timers()
+    moved = timers.pop(old, {})
+    if moved:
+        view.put_timers({**timers, new: {**moved, **timers.get(new, {})}})
     return len(moved)
