@@ -367,9 +367,9 @@ def test_a_program_whose_aggregations_never_changed_keeps_no_mark():
 @pytest.mark.parametrize(
     ("fields", "lost"),
     [
-        ({"n": Count()}, "spent was Sum(amount) and is not there any more"),
+        ({"n": Count()}, "spent was Sum(amount) and is no longer there"),
         ({"n": Count(), "spent": Sum("price")}, "spent was Sum(amount) and is now Sum(price)"),
-        ({"n": Count(), "paid": Sum("amount")}, "spent was Sum(amount) and is not there any more"),
+        ({"n": Count(), "paid": Sum("amount")}, "spent was Sum(amount) and is no longer there"),
     ],
     ids=["removed", "another column", "renamed"],
 )
@@ -382,7 +382,7 @@ def test_what_would_lose_an_aggregation_is_refused_and_can_be_accepted(emit, fie
     assert f"list/agg of group 'local' would lose what it has aggregated in spent:\n  {lost}" in (
         str(error.value)
     )
-    assert 'Fix: put it back, or LocalEngine(on_state_change="accept").' in str(error.value)
+    assert 'Fix: change the program back, or LocalEngine(on_state_change="accept").' in str(error.value)
 
     accepted = run(frame().agg(emit=emit, **fields), records, after=old, on_state_change="accept")
     added = {"spent": 5} if "spent" in fields else {"paid": 1} if "paid" in fields else {}

@@ -54,7 +54,7 @@ REFUSED = {
 def test_what_spark_refuses_is_refused_and_starts_empty_once_accepted(change):
     before, after, named_in_message = REFUSED[change]
     first = run(before)
-    fix = r'\nFix: put it back, or LocalEngine\(on_state_change="accept"\)'
+    fix = r'\nFix: change the program back, or LocalEngine\(on_state_change="accept"\)'
 
     with pytest.raises(StateError, match=f"{named_in_message}(.|\n)*{fix}"):
         run(after, first)
@@ -80,7 +80,7 @@ def test_other_steps_keep_their_state_and_what_is_dropped_does_not_come_back():
     assert again.state("ann") == {"n": 6}
 
 
-def test_a_step_that_comes_back_finds_its_state_and_an_orphan_blocks_no_other_step():
+def test_a_step_that_comes_back_finds_its_state_once_accepted_and_an_orphan_blocks_no_other():
     def beside(sdf, *names):
         for name in names:
             named(name)(sdf)
@@ -89,7 +89,9 @@ def test_a_step_that_comes_back_finds_its_state_and_an_orphan_blocks_no_other_st
     engine = run(lambda sdf: beside(sdf, "users"))
     engine = run(beside, engine)
     engine = run(lambda sdf: beside(sdf, "shops"), engine)
-    engine = run(lambda sdf: beside(sdf, "shops", "users"), engine)
+    with pytest.raises(StateError, match=r"users; what came since is not in it(.|\n)*Fix:"):
+        run(lambda sdf: beside(sdf, "shops", "users"), engine)
+    engine = run(lambda sdf: beside(sdf, "shops", "users"), engine, on_state_change="accept")
 
     assert engine.state("ann", "users") == {"": 4}
     assert engine.state("ann", "shops") == {"": 4}

@@ -46,7 +46,7 @@ def test_a_topic_without_a_record_is_named_as_what_windows_wait_for(caplog):
     assert (held.source, held.since, held.watermark, held.ahead) == ("b", None, None, 10_000)
     [logged] = [r for r in caplog.records if r.levelno == logging.WARNING]
     said, fix = logged.getMessage().split("\n")
-    assert said.startswith("nothing has come from 'b' yet, so the watermark does not begin")
+    assert said.startswith("nothing has come from 'b' yet, so the watermark has no value")
     assert "other records are at 1970-01-01 00:00:10 UTC" in said
     assert "window 'tumbling_window_1000_count' (test_held_back.py:" in said
     assert fix == "Fix: app.topic('b', idle_after=timedelta(minutes=1))."
@@ -149,7 +149,7 @@ def test_what_the_fix_says_lets_the_windows_close(quiet, fix):
     engine = run(build(True), clock, a=TEN_SECONDS_OF_A)
     assert engine.values == []
     assert engine.reports[-1].held_back[0].fix == (
-        "wait; 1 min without a record let the others go on."
+        "wait: the others go on after 1 min without a record."
     )
     clock.advance(MINUTE)
     assert len(engine.run()) == 10

@@ -10,6 +10,7 @@ from changing import COUNT, outputs, ways_out
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+import millpond as mp
 from millpond import admin
 from millpond.cli.main import command
 from millpond.config import PARTITIONS
@@ -34,7 +35,7 @@ def test_a_window_of_another_length_starts_empty_once_that_was_accepted(programs
     assert f"state under {old}" in programs.refusal()
     shown = programs.does("check APP.py")
     assert shown.exit_code == 1
-    assert all(f" {store} " in shown.stdout for store in (old, new)), shown.stdout
+    assert all(f" {store}\n" in shown.stdout for store in (old, new)), shown.stdout
     moved = programs.does(f"state rename APP.py {old} {new}")
     assert re.search(
         r"session_window_1800000, (.|\n)*millpond check --accept", str(moved.exception)
@@ -70,7 +71,7 @@ def test_a_removed_aggregation_is_refused_until_it_is_put_back_or_accepted(progr
 
     programs.write("clicks.agg(n=mp.Count())")
     message = programs.refusal()
-    assert "  most was Max(n) and is not there any more\nFix: put it back, or" in message
+    assert "  most was Max(n) and is no longer there\nFix: put it back, or" in message
     assert 'millpond check --accept APP.py, or Application(on_state_change="accept")' in message
     assert programs.verdicts() == {"clicks/agg": "refuse"}
     programs.write(both)
@@ -233,6 +234,156 @@ def test_every_way_out_of_a_refusal_leads_to_a_running_program(programs, tmp_pat
         assert "refuse" not in copy.verdicts().values()
 
 
+def test_a_step_that_comes_back_after_a_while_goes_on_only_when_somebody_says_how(
+    programs, tmp_path
+):
+    programs.write(COUNT + SUM)
+    programs.send(3)
+    programs.run()
+    programs.write(COUNT)
+    programs.send(1)
+    programs.run()
+    programs.write(COUNT + SUM)
+    message = programs.refusal()
+    assert "clicks/sum, last in batch 0; what came since is not in it" in message
+    ways = ways_out(message)
+    assert len(ways) == 4
+
+    for number, way in enumerate(ways):
+        copy = programs.copy(tmp_path / f"way-{number}")
+        copy.write(COUNT + SUM, **({"on_state_change": "accept"} if way is None else {}))
+        for words in way or []:
+            assert copy.does(words).exit_code == 0, words
+        copy.send(2)
+        copy.run()
+
+        word = "accept" if way is None else way[0]
+        seen = {"drop": 2, "accept": 5, "rewind": 6}
+        assert copy.values("clicks/sum") == {"": next(n for w, n in seen.items() if w in word)}
+        copy.write(COUNT + SUM)
+        assert "refuse" not in copy.verdicts().values()
+
+
+TIMED = """
+def {name}(value, state):
+    if value["n"] < 3:
+        state.set_timer("later", after=3_000)
+    return "seen"
+
+clicks.apply({name}, stateful=True, on_timer=lambda *_: "fired").to_topic(app.topic("out"))
+"""
+
+
+def test_timers_of_a_function_that_was_renamed_are_moved_or_left_when_somebody_says_so(
+    programs, tmp_path
+):
+    programs.write(TIMED.format(name="remind"))
+    programs.send(3)
+    programs.run()
+    programs.write(TIMED.format(name="notify"))
+    message = programs.refusal()
+    assert "timers that remind() in clicks has set, and the program has notify() instead" in message
+    ways = ways_out(message)
+    assert len(ways) == 3
+
+    for number, way in enumerate(ways):
+        copy = programs.copy(tmp_path / f"way-{number}")
+        accept = {"on_state_change": "accept"} if way is None else {}
+        copy.write(TIMED.format(name="notify"), **accept)
+        for words in way or []:
+            done = copy.does(words)
+            assert done.exit_code == 0, (words, done.output, done.exception)
+        copy.send(6)
+        copy.run()
+
+        fired = outputs(copy).count("fired")
+        assert fired == (way is not None and "rename" in way[0]), (way, outputs(copy))
+        copy.write(TIMED.format(name="notify"))
+        assert "refuse" not in copy.verdicts().values()
+
+
+def test_timers_are_moved_to_no_function_that_is_not_there(programs):
+    programs.write(TIMED.format(name="remind"))
+    programs.send(1)
+    programs.run()
+    programs.write(TIMED.format(name="notify"))
+
+    wrong = programs.does("state rename APP.py 'clicks/remind()' 'clicks/other()'")
+    assert "names no function with timers in clicks" in str(wrong.exception)
+    first = re.search(r"Fix: .*: (\S+)\.$", str(wrong.exception))[1]
+    unknown = programs.does("state rename APP.py 'clicks/other()' 'clicks/notify()'")
+    assert "there are those of clicks/remind()." in str(unknown.exception)
+
+    assert programs.does(f"state rename APP.py 'clicks/remind()' '{first}'").exit_code == 0
+
+
+def test_drop_duplicates_before_a_change_of_key_moves_the_scopes_after_it(programs, tmp_path):
+    rest = "{0}.group_by('user').stateful_map('sum', fold)\n"
+    before = COUNT + rest.format("clicks")
+    after = COUNT + rest.format("clicks.drop_duplicates(on='n')")
+    programs.write(before)
+    programs.send(3)
+    programs.run()
+    programs.write(after)
+    message = programs.refusal()
+    assert "clicks/drop_duplicates/drop_duplicates" not in message
+
+    (move,) = next(way for way in ways_out(message) if way and "rename" in way[0])
+    assert programs.does(move).exit_code == 0
+    programs.send(2)
+    programs.run()
+
+    with programs.opened() as state:
+        kept = {(item.scope, item.key): item.value for item in state.scan() if item.store == "sum"}
+    assert list(kept.values()) == [5]
+
+
+def test_a_store_that_is_taken_is_given_up_or_rewound_and_each_way_says_what_it_costs(
+    programs, tmp_path
+):
+    programs.write(COUNT + SUM)
+    programs.send(3)
+    programs.run()
+    programs.write(COUNT + TOTAL, on_state_change="accept")
+    programs.send(1)
+    programs.run()
+    programs.write(COUNT + TOTAL)
+    taken = str(programs.does("state rename APP.py clicks/sum clicks/total").exception)
+    assert "of the records since batch 1" in taken
+    ways = ways_out(taken)
+    assert [way[0].split()[1] for way in ways] == ["drop", "rewind"]
+
+    for number, (words,) in enumerate(ways):
+        copy = programs.copy(tmp_path / f"way-{number}")
+        copy.write(COUNT + TOTAL)
+        assert copy.does(words).exit_code == 0
+        assert copy.does("state rename APP.py clicks/sum clicks/total").exit_code == 0
+        copy.send(2)
+        copy.run()
+
+        assert copy.values("clicks/total") == {"": 5 if "drop" in words else 6}
+
+
+def test_windows_of_a_topic_that_was_renamed_are_given_once(programs):
+    window = "{0}.tumbling_window(5_000).count().final().to_topic(app.topic('out'))\n"
+    programs.write(window.format("clicks"))
+    programs.send(8)
+    programs.run()
+    other = "other = app.dataframe(app.topic('other', key_deserializer='str', max_future=None))\n"
+    programs.write(other + window.format("other"))
+    (move,) = next(way for way in ways_out(programs.refusal()) if way and "rename" in way[0])
+    assert programs.does(move).exit_code == 0
+
+    app = mp.Application(topics_dir=programs.folder / "topics", loglevel=None)
+    with app.get_producer() as producer:
+        for second in (1, 6, 9, 30):  # the first is late: its window was given before
+            producer.produce("other", key="ann", value="{}", timestamp=1_000_000 + 1_000 * second)
+    programs.run()
+
+    given = [(window["start"] - 1_000_000, window["value"]) for window in outputs(programs)]
+    assert given == [(0, 5), (5_000, 5)]
+
+
 @pytest.mark.parametrize("way", ["check APP.py --accept", "state drop APP.py clicks"])
 def test_a_program_without_state_needs_a_word_to_drop_what_there_is(programs, way):
     programs.write(COUNT)
@@ -290,7 +441,7 @@ def test_a_keyed_step_is_added_and_removed_and_all_other_state_is_kept(programs,
     programs.send(2)
     programs.run()
     assert programs.verdicts() == {**dict.fromkeys(before, "reuse"), "clicks/user/sum": "orphaned"}
-    programs.write(NESTED)
+    programs.write(NESTED, on_state_change="accept")
     programs.send(4)
     programs.run()
     kept = programs.kept()

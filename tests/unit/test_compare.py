@@ -228,10 +228,25 @@ def test_an_orphan_of_long_ago_is_no_candidate_for_a_rename():
     check(removed, program(apply, fold("shops")), "g")
 
 
-def test_a_step_that_comes_back_finds_its_state():
-    removed = known_of(program(apply, fold("users")), program(apply))
+def test_a_step_that_comes_back_lacks_what_came_since_and_needs_a_word():
+    plan = program(apply, fold("users"))
+    removed = known_of(plan, program(apply))
 
-    assert said(compare(removed, program(apply, fold("users")), "g"))["in/users"] == "reuse"
+    (refused,) = (v for v in compare(removed, plan, "g") if v.says == "refuse")
+
+    assert refused.name == "in/users" and refused.can_accept
+    assert "what came since is not in it" in refused.why
+    assert said(compare(removed, plan, "g", accept=True))["in/users"] == "reuse"
+
+
+def test_a_new_step_is_no_rename_of_one_that_has_only_other_keys_now():
+    known = known_of(program(by("user", fold("sum"), fold("most"))))
+    plan = program(fold("seen"), by("customer", fold("sum"), fold("most")))
+
+    found = {verdict.name: verdict for verdict in compare(known, plan, "g")}
+
+    assert found["in/seen"].says == "new"
+    assert "rename APP.py in/user in/customer;" in found["in/customer/sum"].fix
 
 
 def test_all_stores_of_an_older_manifest_count_as_used():

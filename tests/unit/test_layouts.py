@@ -226,7 +226,7 @@ def test_a_layout_that_no_batch_was_committed_with_is_forgotten(directory):
 @pytest.mark.parametrize(
     ("agg", "lost"),
     [
-        ({"n": Count()}, "spent was Sum(amount) and is not there any more"),
+        ({"n": Count()}, "spent was Sum(amount) and is no longer there"),
         ({"n": Count(), "spent": Sum("price")}, "spent was Sum(amount) and is now Sum(price)"),
     ],
 )

@@ -62,7 +62,7 @@ class Change:
         """Return why what would be lost is refused, and what to do."""
         lost = []
         for name, signature in self.removed.items():
-            now = f"is now {self.added[name]}" if name in self.added else "is not there any more"
+            now = f"is now {self.added[name]}" if name in self.added else "is no longer there"
             lost.append(f"  {name} was {signature} and {now}")
         fields = "\n".join(lost)
         why = (

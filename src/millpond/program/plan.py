@@ -17,7 +17,7 @@ from millpond.program.cut import Cut, cut_at_key_changes
 from millpond.program.graph import Graph
 from millpond.program.key_scopes import name_scopes
 from millpond.program.layouts import Layout
-from millpond.program.steps import Aggregate, Emit, Late, Read, Step, Window, Write
+from millpond.program.steps import Aggregate, Emit, Late, Map, Read, Step, Window, Write
 from millpond.program.validate import check_graph
 from millpond.state.migrate import Lifts, version_of
 
@@ -98,14 +98,14 @@ class Plan:
         }
         return [child for child in self.children[step] if child not in moved]
 
-    @property
-    def is_late_unheard(self) -> bool:
-        """Whether there is a window of which nobody hears what came too late for it."""
+    def without_late(self) -> list[Window]:
+        """Return the windows of which nobody takes what came too late for them."""
         windows = [step for stage in self.stages for step in stage.steps if type(step) is Window]
-        return any(
-            not window.on_late and not any(type(c) is Late for c in self.children[window])
+        return [
+            window
             for window in windows
-        )
+            if not window.on_late and not any(type(c) is Late for c in self.children[window])
+        ]
 
     def stage_clocks(self, stage: Stage) -> dict[str, tuple[int, ...]]:
         """Return the points of each clock that a stage goes by, under names that state can keep."""
@@ -142,6 +142,14 @@ class Plan:
             forms.setdefault(self.stages[edge.target].scope, form)
         return forms
 
+    def timers(self) -> dict[str, list[str]]:
+        """Return the functions of each key scope that set timers, as "name()"."""
+        found = {
+            stage.scope: [f"{step.name}()" for step in stage.steps if _has_timers(step)]
+            for stage in self.stages
+        }
+        return {scope: names for scope, names in found.items() if names}
+
     def versions(self) -> dict[str, dict[str, int]]:
         """Return the version of the values of each store that has migrations."""
         return {
@@ -152,6 +160,10 @@ class Plan:
     def stores(self) -> dict[str, list[str]]:
         """Return the stores of each key scope."""
         return {stage.scope: list(stage.stores) for stage in self.stages if stage.stores}
+
+
+def _has_timers(step: Step) -> bool:
+    return isinstance(step, Map) and step.on_timer is not None
 
 
 def make_plan(graph: Graph, *, collect: bool = False, combine: bool = True) -> Plan:

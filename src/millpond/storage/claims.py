@@ -29,6 +29,7 @@ def claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
         mine = known["stores"].setdefault(scope, [])
         mine += [store for store in stores if store not in mine]
     known["active"] = plan.stores()
+    known["timers"] = plan.timers()
     return known
 
 

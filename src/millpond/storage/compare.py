@@ -40,6 +40,7 @@ class Known(Protocol):
     layouts: dict[str, dict[str, list[Layout]]]
     keys: dict[str, str]
     versions: dict[str, dict[str, int]]
+    timers: dict[str, list[str]]
     earlier: list[dict[str, Any]]
 
     def claims(self) -> dict[str, Any]:
@@ -72,6 +73,8 @@ _ACCEPTED: dict[Says, str] = {
     "new": "it starts empty, as was accepted",
     "reset": "it starts empty, and what is there is dropped, as was accepted",
     "dropped": "nothing can keep it, and it is dropped, as was accepted",
+    "reuse": "the program goes on with it as it was left, as was accepted",
+    "orphaned": "nothing uses it; it is kept, as was accepted",
 }
 
 
@@ -90,8 +93,12 @@ def compare(known: Known, plan: Plan, group: str, accept: bool = False) -> list[
         places = sorted(kept | asked)
         return [Verdict(*place, "refuse", *_of_spark(known, plan, group)) for place in places]
     gone, new = kept - asked, asked - kept
-    verdicts = [_of_kept(known, plan, *place, group, accept) for place in sorted(kept & asked)]
+    verdicts = [
+        _of_unused(known, _of_kept(known, plan, *place, group, accept))
+        for place in sorted(kept & asked)
+    ]
     verdicts += _of_new(new, gone, known, plan, group)
+    verdicts += _of_timers(known, plan, group)
     verdicts += [_of_gone(known, plan, *place, group) for place in sorted(gone)]
     return [_accepted(verdict) for verdict in verdicts] if accept else verdicts
 
@@ -155,7 +162,7 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str, accep
         return verdict
     was, version = _versions(known, plan, scope, store)
     if version > was:
-        why = f"its values are lifted from version {was} to {version} as they are read"
+        why = f"its values are migrated from version {was} to {version} as they are read"
         return Verdict(scope, store, "migrate", why)
     if known.layers != plan.layers or _moves(known, plan, scope):
         why = "the checkpoint is rewritten for the new key changes at the start; nothing is lost"
@@ -164,6 +171,23 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str, accep
     if before is not None and before != now:
         return Verdict(scope, store, "reuse", f"keys were read as {before} and are now as {now}")
     return Verdict(scope, store, "reuse", "the program goes on with it")
+
+
+def _of_unused(known: Known, verdict: Verdict) -> Verdict:
+    """Refuse to go on with state that the last program did not use: it lacks what came since."""
+    scope, store = verdict.scope, verdict.store
+    if verdict.says == "refuse" or known.active is None or store in known.active.get(scope, []):
+        return verdict
+    used = [
+        era["until"] for era in known.earlier if store in (era.get("active") or {}).get(scope, [])
+    ]
+    last = f", last in batch {used[-1]}" if used else ""
+    why = f"an earlier program used {verdict.name}{last}; what came since is not in it."
+    fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {_drop([verdict.name])}"
+    if used:
+        back = f"millpond state rewind APP.py --to {used[-1]}"
+        fix += f"; or go back to then, if that batch is kept: {back}"
+    return Verdict(scope, store, "refuse", why, f"{fix}.", then=verdict.says)
 
 
 def _made_otherwise(
@@ -270,6 +294,30 @@ def _of_gone(known: Known, plan: Plan, scope: str, store: str, group: str) -> Ve
     )
     fix = f"use another consumer_group; or drop it: {ACCEPT}, or {_drop(known.stores)}."
     return Verdict(scope, store, "refuse", why, fix, then="dropped")
+
+
+def _of_timers(known: Known, plan: Plan, group: str) -> Iterator[Verdict]:
+    """Timers of functions that are not there any more, or have another name now."""
+    for scope, names in known.timers.items():
+        now = plan.timers().get(scope, [])
+        others = [name for name in now if name not in names]
+        for name in names:
+            if name in now or scope not in plan.stores():
+                continue
+            if not others:
+                why = "the function is not in the program; timers that it has set do not fire"
+                yield Verdict(scope, name, "orphaned", why)
+                continue
+            why = (
+                f"group {group!r} has timers that {name} in {scope} has set, and the program has "
+                f"{', '.join(others)} instead: they would never fire. Was the function renamed?"
+            )
+            ways = [_rename(f"{scope}/{name}", f"{scope}/{other}") for other in others[:_WAYS]]
+            fix = (
+                f"use the old name; or give the timers to the new one: {', or '.join(ways)}; or "
+                f"leave them: {ACCEPT}."
+            )
+            yield Verdict(scope, name, "refuse", why, fix, then="orphaned")
 
 
 def _of_new(

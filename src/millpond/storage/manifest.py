@@ -19,7 +19,9 @@ __all__ = ["FORMAT", "Manifest", "read_manifest", "stream_of"]
 FORMAT = 2
 
 # What a manifest says of the state: it changes with the program, and by manual changes.
-_CLAIMS = ("layers", "stores", "active", "layer_of", "settings", "layouts", "keys", "versions")
+_CLAIMS = (
+    "layers", "stores", "active", "layer_of", "settings", "layouts", "keys", "versions", "timers",
+)  # fmt: skip
 
 
 @dataclass
@@ -63,6 +65,8 @@ class Manifest:
     """The batch from which this generation goes on: it was done before there was a manifest."""
     active: dict[str, list[str]] | None = None
     """The stores that the last program used; None: not known, an older version wrote this."""
+    timers: dict[str, list[str]] = field(default_factory=dict)
+    """The functions of each key scope that set timers, each as "name()"."""
     accepted: str = ""
     """The fingerprint of the change of the program that was accepted, see `compare`."""
     earlier: list[dict[str, Any]] = field(default_factory=list)

@@ -57,15 +57,22 @@ def likely_renames(
 ) -> dict[Place, Guess]:
     """Return what each new store may have been; those that are certainly new are left out.
 
-    A new store is certainly new where no store of its form is gone.
+    A new store is certainly new where no store of its form is gone but those that have kept the
+    name of their step in another key scope.
     """
     used = {place for place in gone if _was_used(known, place)}
     before = {place: form_of(known.settings.get(place[0], {}).get(place[1])) for place in used}
     settings = plan.settings()
     now = {place: form_of(settings.get(place[0], {}).get(place[1])) for place in new}
     found: dict[Place, Guess] = {}
+    # What has kept the name of its step is in the same step now, under other keys.
+    kept = {old for old in used for store in new if old[1] == store[1] and old[0] != store[0]}
     for place, form in sorted(now.items()):
-        alike = [old for old, kind in before.items() if kind == form]
+        alike = [
+            old
+            for old, kind in before.items()
+            if kind == form and (old not in kept or _is_related(old, place))
+        ]
         alike.sort(key=lambda old: (old[0] != place[0], old[1] != place[1], old))
         others = list(now.values()).count(form)
         is_only_pair = len(alike) == others == 1

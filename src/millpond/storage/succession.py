@@ -41,7 +41,7 @@ def succeed(known: Manifest, plan: Plan, stores: Stores, accept: bool) -> Manife
     verdicts = compare(known, plan, "local", accept)
     refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
     for verdict in sorted(refused, key=lambda verdict: verdict.can_accept):
-        fix = 'put it back, or LocalEngine(on_state_change="accept").'
+        fix = 'change the program back, or LocalEngine(on_state_change="accept").'
         raise StateError(f"{verdict.why}\nFix: {fix if verdict.can_accept else verdict.fix}")
     lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
     for place, kept in stores.items():
