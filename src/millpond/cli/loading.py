@@ -214,7 +214,8 @@ def _chosen(
         return reached.application  # type: ignore[no-any-return]
     if len(found) == 1 and not name:
         return next(iter(found.values()))
-    msg = f"{place} has {len(found)} applications ({', '.join(found) or 'none'})"
+    s = "s" * (len(found) != 1)
+    msg = f"{place} has {len(found)} application{s} ({', '.join(found) or 'none'})"
     if name:
         msg += f", and no {name!r}"
     if reached is not None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from millpond import __version__
 from millpond.app import Application
@@ -147,15 +147,16 @@ def check(
     """Compare an application with the state it will meet; what is refused here cannot run."""
     program = load_application(app)
     verdicts = program.check(accept)
-    name = Column("store", no_wrap=True, overflow="fold")  # somebody may want to copy it
-    table = Table(name, "", Column("why", overflow="fold"))
     for verdict in verdicts:
         if as_json:
             can_accept = {"can_accept": verdict.can_accept}
             typer.echo(json.dumps({**asdict(verdict), "store": verdict.name, **can_accept}))
-        table.add_row(verdict.name, verdict.says, verdict.why)
-    if not as_json:
-        _out.print(table if verdicts else "The application keeps no state.")
+        else:
+            typer.echo(f"{verdict.says:<9} {verdict.name}")  # somebody may want to copy the name
+            for line in verdict.why.splitlines():
+                typer.echo(f"{'':<9} {line}")
+    if not verdicts and not as_json:
+        typer.echo("The application keeps no state.")
     refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
     if refused:
         first = min(refused, key=lambda verdict: verdict.can_accept)  # as `run` has it

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
-from itertools import islice
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -38,6 +37,7 @@ _VALUES = ("value", "before", "after")
 Target = Annotated[
     str, typer.Argument(help="APP.py, APP.py:name, pkg.mod:name, or a state directory.")
 ]
+T = TypeVar("T")
 Group = Annotated[str | None, typer.Option("--group", help="The consumer group.")]
 Store = Annotated[str | None, typer.Option("--store", help="A store, a key scope, or both: a/b.")]
 At = Annotated[str | None, typer.Option("--at", help="A batch, 10:05, or 2026-11-15T10:05.")]
@@ -164,7 +164,7 @@ def scan(
     """Show many values."""
     opened = _open(target, group, config)
     found = opened.scan(prefix, None if where is None else _condition(where), store, at)
-    _items(islice(found, limit or None), as_json)
+    _items(_at_most(limit, found), as_json)
 
 
 @state.command()
@@ -217,7 +217,7 @@ def diff(
 ) -> None:
     """Show what differs between two batches."""
     opened = _open(target, group, config)
-    found = islice(opened.diff(before, after, store), limit or None)
+    found = _at_most(limit, opened.diff(before, after, store))
     _show((_placed(difference._asdict()) for difference in found), as_json)
 
 
@@ -245,7 +245,7 @@ def timers(
     config: Config = None,
 ) -> None:
     """Show the timers that wait."""
-    found = islice(_open(target, group, config).timers(at), limit or None)
+    found = _at_most(limit, _open(target, group, config).timers(at))
     _show(({**timer._asdict(), "at": _time(timer.at)} for timer in found), as_json)
 
 
@@ -403,8 +403,13 @@ def set_values(
     """Set values of a key, in a new generation."""
     opened = _open(target, group, config)
     pairs = {name: _value(text) for name, text in map(_pair, values)}
-    changed = opened.set(_key(opened, key, store), pairs, store)
-    _done(f"{changed} value(s) changed.", as_json, changed=changed)
+    chosen = _key(opened, key, store)
+    kept = {item.name for item in opened.items(chosen, store)}
+    new = [name for name in pairs if name not in kept]
+    changed = opened.set(chosen, pairs, store)
+    more = f" New name(s) of {'key' if kept else 'the new key'} {key!r}: {', '.join(new)}."
+    text = f"{changed} value(s) changed." + more * bool(new)
+    _done(text, as_json, changed=changed, new=new)
 
 
 @state.command()
@@ -578,7 +583,8 @@ def _condition(text: str) -> Callable[[StateItem], bool]:
         raise ConfigError(f"--where {text!r}: {error}.\nFix: as in 'value > 100'.") from None
 
     def holds(item: StateItem) -> bool:
-        names = {"key": item.key, "name": item.name, "value": item.value, "store": item.store}
+        store = _StoreName(f"{item.scope}/{item.store}")
+        names = {"key": item.key, "name": item.name, "value": item.value, "store": store}
         try:
             return bool(eval(code, names))
         except NameError as error:
@@ -588,6 +594,26 @@ def _condition(text: str) -> Callable[[StateItem], bool]:
             return False  # a value of another kind is not what is looked for
 
     return holds
+
+
+def _at_most(limit: int, found: Iterable[T]) -> Iterator[T]:
+    """Yield so many, and say where there are more; 0: all."""
+    for number, one in enumerate(found):
+        if limit and number == limit:
+            typer.echo(f"There are more than {limit:,}; --limit 0 shows all.", err=True)
+            return
+        yield one
+
+
+class _StoreName(str):
+    """The name of a store with its key scope, as it is shown; it also equals the name alone."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other in (str(self), self.rpartition("/")[2])
+
+    __hash__ = str.__hash__
 
 
 def _items(found: Iterable[StateItem], as_json: bool) -> None:

@@ -137,10 +137,13 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
 
 def log_late(report: BatchReport, plan: Plan) -> None:
     """Say that records were late, where nobody asked to be told."""
-    if report.late and plan.is_late_unheard:
+    windows = plan.without_late()
+    if report.late and windows:
+        names = ", ".join(f"{step.store} ({step.call_site})" for step in windows)
         logger.warning(
-            "batch %s: %s record(s) came too late for their window; window.late() has them",
-            *(report.batch_id, report.late),
+            "batch %s: %s record(s) came too late. late() would give them, and is not called for "
+            "%s",
+            *(report.batch_id, report.late, names),
         )
 
 

@@ -43,9 +43,7 @@ class HeldBack:
 
     def __str__(self) -> str:
         came = "yet" if self.since is None else f"since {at_time(self.since)}"
-        stands = (
-            "does not begin" if self.watermark is None else f"stays at {at_time(self.watermark)}"
-        )
+        stands = "has no value" if self.watermark is None else f"stays at {at_time(self.watermark)}"
         where = "" if self.ahead is None else f", though other records are at {at_time(self.ahead)}"
         what = f"nothing has come from {self.source!r} {came}, so the watermark {stands}{where}."
         return f"{what} It is waited for by {', '.join(self.steps)}.\nFix: {self.fix}"
@@ -73,7 +71,8 @@ def how_to_go_on(point: ClockPoint) -> str:
     """Return what to write so that a point does not wait for the next record."""
     step, idle = point.step, "idle_after=timedelta(minutes=1)"
     if point.clocking.idle_after_ms is not None:
-        return f"wait; {span(point.clocking.idle_after_ms)} without a record let the others go on."
+        quiet = span(point.clocking.idle_after_ms)
+        return f"wait: the others go on after {quiet} without a record."
     if isinstance(step, Read) and step.source.kind == "topic":
         return f"app.topic({step.name!r}, {idle})."
     if isinstance(step, Watermark):

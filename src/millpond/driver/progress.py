@@ -207,6 +207,8 @@ class Meter:
 
     def _waits(self) -> list[tuple[str, str]]:
         """Return for which quiet sources the watermark waits."""
+        if self._batch is None:
+            return []  # they may have records that this run has not read yet
         now = time.time_ns() // 1_000_000
         held = [h for h in self.held_back(now) if h.since is None or now - h.since >= QUIET_MS]
         return [("watermark waits for ", f"{h.source} ({_came(h, now)})") for h in held]

@@ -291,7 +291,7 @@ def _batch_at(checkpoint: Checkpoint, done: list[int], at: datetime, more: str) 
     before = [number for number, time_ms in times if time_ms <= limit]
     if not before:
         first = datetime.fromtimestamp(times[0][1] / 1000).isoformat(timespec="seconds")
-        msg = f"no batch that is kept is so old as {at}; the oldest is of {first}.{more}"
+        msg = f"no batch is kept from {at} or before; the oldest is of {first}.{more}"
         raise StateError(msg + f"\nFix: choose a later time, or batch {done[0]}.")
     return before[-1]
 

@@ -176,7 +176,7 @@ class KafkaReader:
         self._looked = time.monotonic()
 
     def _gone(self, found: Found | None) -> TopicError:
-        what = "is not there any more" if found is None else "was deleted and created again"
+        what = "no longer exists" if found is None else "was deleted and created again"
         return TopicError(
             f"topic {self.topic!r} {what}; state belongs to the records of the old one.\n"
             "Fix: start over with app.clear_state(reset_offsets=True), or use another "
