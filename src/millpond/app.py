@@ -90,6 +90,11 @@ _HINTS = {
 class Application:
     """A stateful stream-processing program.
 
+    >>> import millpond as mp
+    >>> app = mp.Application(consumer_group="shop", auto_offset_reset="earliest")
+    >>> clicks, totals = app.topic("clicks"), app.topic("totals")
+    >>> sdf = app.dataframe(clicks).agg(clicks=mp.Count()).to_topic(totals)
+
     Args:
         broker_address: A Kafka broker, `host:port` or a `ConnectionConfig`. Default: topics are
             those of the embedded log.
@@ -279,6 +284,10 @@ class Application:
     ) -> Topic:
         """Return a topic to read from or to write to.
 
+        >>> app = Application(consumer_group="shop")
+        >>> app.topic("names", value_serializer="str").serialize(key="1", value="ann").value
+        b'ann'
+
         Args:
             name: Its name.
             value_deserializer: "json", "bytes", "str", "int", "double", or an own one.
@@ -314,6 +323,12 @@ class Application:
         state_ttl: Duration | None = None,
     ) -> StreamingDataFrame:
         """Return a frame of the records of a topic or a source.
+
+        >>> from millpond.testing import run_local
+        >>> app = Application(consumer_group="shop")
+        >>> clicks = app.dataframe(app.topic("clicks"))
+        >>> run_local(clicks.apply(lambda value: value["page"]), [{"page": "/"}])
+        ['/']
 
         Args:
             topic: A topic of this application.
@@ -362,10 +377,17 @@ class Application:
         return given
 
     def clear_graph(self) -> None:
-        """Forget every frame, and what was done with them, so that a program is built again.
+        """Remove every frame with its steps, so that the program can be built again.
 
         For notebooks: a cell that is run again adds its steps again. Topics, registered types,
         migrations, state and offsets stay. Frames from before cannot be used any more.
+
+        >>> app = Application(consumer_group="shop")
+        >>> for _ in range(2):
+        ...     app.clear_graph()
+        ...     sdf = app.dataframe(app.topic("clicks")).print()
+        >>> app.explain().count("print")
+        1
         """
         if self._running is not None:
             raise MillpondError("this application is running.\nFix: stop() it first.")
@@ -375,24 +397,37 @@ class Application:
         """Let values of a dataclass, an enum or a msgspec struct be kept in state.
 
         Can be used as a decorator.
+
+        >>> from dataclasses import dataclass
+        >>> app = Application(consumer_group="shop")
+        >>> @app.register_type
+        ... @dataclass
+        ... class Basket:
+        ...     items: tuple
+
+        Args:
+            registered: The class.
         """
         return self.codec.register(registered)
 
     def migration(self, store: str, from_version: int) -> Callable[[Lift], Lift]:
-        """Decorate a function that lifts the values of a key to the next version.
+        """Decorate a function that migrates the values of a key to the next version.
 
-            @app.migration("default", from_version=1)
-            def cents(values):
-                return {**values, "total": round(values["total"] * 100)}
+        The function receives the names and values that a key has in the store, and returns those
+        that the new program needs. A key is migrated when it is next used; keys that a program
+        without migrations wrote have version 1.
 
-        The function is given the names and values that a key has in the store, and returns those
-        it is to have. A key is lifted when it is next touched; keys that a program without
-        migrations wrote are of version 1.
+        >>> app = Application(consumer_group="shop")
+        >>> @app.migration("default", from_version=1)
+        ... def cents(values):
+        ...     return {**values, "total": round(values["total"] * 100)}
+        >>> cents({"total": 1.5})
+        {'total': 150}
 
         Args:
             store: The name of the store, "default" where `apply` keeps it; or with its scope,
                 "clicks/default".
-            from_version: The version of the values that the function is given.
+            from_version: The version of the values that the function receives.
         """
         if type(from_version) is not int or from_version < 1:
             msg = f"from_version must be an int of 1 or more, got {shown(from_version)}."
@@ -421,21 +456,25 @@ class Application:
         *,
         drain: bool = False,
     ) -> list[Any]:
-        """Run, and return what came out where the run has an end.
+        """Run, and return the values that came out, if the run has an end.
 
         Without arguments it runs until SIGINT, SIGTERM or `stop()`, or until every source has
         ended; it stops after the current batch. Running again continues.
 
+            app.run()               # until it is stopped
+            app.run(drain=True)     # until the records that exist now are processed
+            app.run(timeout=10)     # until 10 seconds have passed without a record
+
         Args:
             dataframe: Not needed; every frame of the application runs.
-            timeout: Stop after so many seconds without a new record.
-            count: Stop when so many records have come out. There may be more where a record
-                gives several, where most of them are filtered out, or where files are read.
+            timeout: Stop after this many seconds without a new record.
+            count: Stop when this many records have come out. There may be more if a record
+                gives several, if most of them are filtered out, or if files are read.
             collect: Return the values that came out (with timeout, count or drain, or where
                 all sources are finite lists).
             metadata: Return dicts that also have `_key`, `_timestamp`, `_headers`, `_topic`,
                 `_partition` and `_offset`.
-            drain: Process what is there, then stop.
+            drain: Process the records that exist now, then stop.
         """
         load_guard.stop_at(self, "run()")
         from millpond.spark.request import Limits
@@ -465,11 +504,14 @@ class Application:
         live_from: Literal["earliest", "latest"] = "earliest",
         outputs: bool = False,
     ) -> int:
-        """Process history before the first run; the next run goes on at exactly the next offset.
+        """Process history before the first run; the next run continues at exactly the next offset.
 
         Topics are read from their beginning to where they end now. Returns how many records were
-        read. The state of the group must be empty. A backfill that was cut short goes on when it is
-        called again; until then, no run begins.
+        read. The state of the group must be empty. A backfill that was interrupted continues when
+        it is called again; until then, no run begins.
+
+            app.backfill()
+            app.backfill({"payments": FileSource("archive", format="parquet", key="user")})
 
         Args:
             files: For a topic, the files that have its records from before it begins. They are
@@ -613,20 +655,29 @@ class Application:
 
     @property
     def reports(self) -> list[BatchReport]:
-        """What the latest 1,000 batches of this process did, the last one at the end."""
+        """Reports of the latest 1,000 batches of this process, the last one at the end.
+
+        >>> Application(consumer_group="shop").reports
+        []
+        """
         return list(self._reports)
 
     @property
     def waiting(self) -> list[Waiting]:
-        """What the run waits for at present: a step at a record, a sink, a broker.
+        """What the run waits for now: a step at a record, a sink, a broker.
 
-        What has taken a second is in it; the live line and the log begin at ten. Each has `what`,
+        It has what has taken a second; the live line and the log begin at ten. Each has `what`,
         `since` (seconds since 1970), `seconds`, `more` (file and line, where known) and `fix`.
+
+        >>> Application(consumer_group="shop").waiting
+        []
         """
         return [] if self._running is None else list(self._running.waiting)
 
     def stop(self, fail: bool = False) -> None:
         """Stop the run after the current batch. Can be called from any thread.
+
+        >>> Application(consumer_group="shop").stop()  # nothing runs: no effect
 
         Args:
             fail: Not needed; for programs of Quix Streams. A run that fails raises.
@@ -635,10 +686,14 @@ class Application:
             self._running.stop()
 
     def clear_state(self, reset_offsets: bool = False) -> None:
-        """Forget the state of the group; go on with the next record.
+        """Delete the state of the group; the next run continues with the next record.
+
+        >>> app = Application(consumer_group="shop")
+        >>> app.clear_state()
+        >>> app.clear_state(reset_offsets=True)
 
         Args:
-            reset_offsets: Also forget the offsets, so that the next run starts over.
+            reset_offsets: Also delete the offsets, so that the next run starts over.
 
         Raises:
             GroupInUseError: while an application of the group is running.
@@ -662,6 +717,9 @@ class Application:
         """Yield everything the group's state holds, as of the last committed batch.
 
         `millpond.admin` has more: one key, past batches, history, changes.
+
+        >>> list(Application(consumer_group="new").scan_state())
+        []
         """
         from millpond.operations.queries import scan
         from millpond.operations.session import Opened
@@ -670,10 +728,16 @@ class Application:
         return iter(()) if opened.is_empty() else scan(opened)
 
     def check(self, accept: bool = False) -> list[Verdict]:
-        """Compare the program with the state that it will meet; `run` refuses what this refuses.
+        """Compare the program with its existing state; `run` refuses what this refuses.
 
-        Returns for each store what becomes of it, with the reason: "reuse", "new", "migrate",
-        "reshape", "orphaned" or "refuse"; "reset" or "dropped" where it was accepted.
+        Returns a verdict for each store, with the reason: "reuse", "new", "migrate", "reshape",
+        "orphaned" or "refuse"; "reset" or "dropped" where it was accepted.
+
+        >>> import millpond as mp
+        >>> app = Application(consumer_group="new")
+        >>> sdf = app.dataframe(app.topic("clicks")).agg(clicks=mp.Count())
+        >>> [(verdict.name, verdict.says) for verdict in app.check()]
+        [('clicks/agg', 'new')]
 
         Args:
             accept: Accept exactly this change: the next run does not refuse it.
@@ -686,13 +750,23 @@ class Application:
             return directory.compare(plan, accept=self._accepts)
 
     def explain(self) -> str:
-        """Return the plan as text: stages, names, and the user's file and line."""
+        """Return the plan as text: stages, names, and the user's file and line.
+
+        >>> app = Application(consumer_group="shop")
+        >>> sdf = app.dataframe(app.topic("clicks")).filter(bool)
+        >>> print(app.explain())  # doctest: +ELLIPSIS
+        1  read       topic 'clicks' ...
+        """
         return explain(make_plan(self.graph))
 
     # --- topics from Python -----------------------------------------------------------------
 
     def get_producer(self, transactional: bool = False) -> TopicProducer:
         """Return a producer: a context manager with `produce` and `flush`.
+
+        >>> app = Application(consumer_group="shop")
+        >>> with app.get_producer() as producer:
+        ...     producer.produce(app.topic("orders"), key="ann", value={"amount": 5})
 
         Args:
             transactional: Must be False; what a frame writes is a transaction with its batch.
@@ -707,6 +781,14 @@ class Application:
 
     def get_consumer(self, auto_commit_enable: bool | None = None) -> TopicConsumer:
         """Return a consumer: a context manager with `subscribe`, `poll`, `seek` and `read`.
+
+        >>> app = Application(consumer_group="shop")
+        >>> returns = app.topic("returns")
+        >>> with app.get_producer() as producer:
+        ...     producer.produce(returns, key="ann", value={"amount": 5})
+        >>> with app.get_consumer() as consumer:
+        ...     [record.value for record in consumer.read(returns)]
+        [{'amount': 5}]
 
         Args:
             auto_commit_enable: Ignored, with a warning: this consumer joins no group.

@@ -29,7 +29,15 @@ _HINTS = {
 
 
 class Column:
-    """A value computed from each record. Comparisons and arithmetic give new columns."""
+    """A value computed from each record. Comparisons and arithmetic give new columns.
+
+    >>> from millpond.testing import frame, run_local
+    >>> sdf = frame()
+    >>> sdf = sdf[(sdf["price"] > 10) & ~sdf["sold"]]
+    >>> sdf["half"] = sdf["price"] / 2
+    >>> run_local(sdf, [{"price": 12, "sold": False}, {"price": 20, "sold": True}])
+    [{'price': 12, 'sold': False, 'half': 6.0}]
+    """
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -65,38 +73,101 @@ class Column:
             raise missing("a column", name, public(Column), _HINTS)
 
     def apply(self, func: Callable[[Any], Any]) -> Column:
-        """Return the column of the function's results."""
+        """Return the column of the function's results.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["page"].apply(len) > 1], [{"page": "/"}, {"page": "/tea"}])
+        [{'page': '/tea'}]
+
+        Args:
+            func: A function of the value of the column.
+        """
         refuse_async(func, "a column's apply()")
         return self._with(
             lambda mine: func(mine), f"{getattr(func, '__name__', 'f')}({self._text})"
         )
 
     def isin(self, other: Container[Any]) -> Column:
-        """Tell for each record whether the value is in a container."""
+        """Tell for each record whether the value is in a container.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["page"].isin(["/", "/tea"])], [{"page": "/"}, {"page": "/cup"}])
+        [{'page': '/'}]
+
+        Args:
+            other: A list, a set or another container.
+        """
         return self._with(lambda mine: mine in other, f"{self._text} in {shown(other, 30)}")
 
     def contains(self, other: Any) -> Column:
-        """Tell for each record whether the value contains another."""
+        """Tell for each record whether the value contains another.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["tags"].contains("new")], [{"tags": ["new"]}, {"tags": []}])
+        [{'tags': ['new']}]
+
+        Args:
+            other: A value, or a column of the same frame.
+        """
         return self._binary(other, lambda mine, its: its in mine, "contains")
 
     def is_(self, other: Any) -> Column:
-        """Tell for each record whether the value is the very object."""
+        """Tell for each record whether the value is the same object, as Python's `is` does.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["paid"].is_(True)], [{"paid": True}, {"paid": 1}])
+        [{'paid': True}]
+
+        Args:
+            other: An object such as None, True or False, or a column of the same frame.
+        """
         return self._binary(other, operator.is_, "is")
 
     def isnot(self, other: Any) -> Column:
-        """Tell for each record whether the value is not the very object."""
+        """Tell for each record whether the value is another object, as Python's `is not` does.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["paid"].isnot(True)], [{"paid": True}, {"paid": 1}])
+        [{'paid': 1}]
+
+        Args:
+            other: An object such as None, True or False, or a column of the same frame.
+        """
         return self._binary(other, operator.is_not, "is not")
 
     def isnull(self) -> Column:
-        """Tell for each record whether the value is None."""
+        """Tell for each record whether the value is None.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["user"].isnull()], [{"user": None}, {"user": "ann"}])
+        [{'user': None}]
+        """
         return self._with(lambda mine: mine is None, f"{self._text} is None")
 
     def notnull(self) -> Column:
-        """Tell for each record whether the value is not None."""
+        """Tell for each record whether the value is not None.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["user"].notnull()], [{"user": None}, {"user": "ann"}])
+        [{'user': 'ann'}]
+        """
         return self._with(lambda mine: mine is not None, f"{self._text} is not None")
 
     def abs(self) -> Column:
-        """Return the absolute value."""
+        """Return the absolute value.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf["change"].abs() > 10], [{"change": -12}, {"change": 3}])
+        [{'change': -12}]
+        """
         return self._with(abs, f"abs({self._text})")
 
     def __getitem__(self, item: Any) -> Column:

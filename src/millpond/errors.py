@@ -167,6 +167,14 @@ class IgnoreMessage(MillpondError):
     """Raise it in a deserializer or a function of a record: the record goes no further.
 
     It is as if a filter had refused the record, which counts as filtered.
+
+    >>> from millpond.testing import frame, run_local
+    >>> def positive(value):
+    ...     if value < 0:
+    ...         raise IgnoreMessage
+    ...     return value
+    >>> run_local(frame().apply(positive), [1, -1, 2])
+    [1, 2]
     """
 
 

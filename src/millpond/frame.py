@@ -100,6 +100,14 @@ class StreamingDataFrame:
     A function given to `apply`, `update` or `filter` is called with the value; with
     `stateful=True` with (value, state); with `metadata=True` with (value, key, timestamp,
     headers); with both with (value, key, timestamp, headers, state).
+
+    >>> from millpond.testing import frame, run_local
+    >>> sdf = frame()
+    >>> sdf = sdf[sdf["price"] > 10]
+    >>> sdf["total"] = sdf["price"] * sdf["pieces"]
+    >>> orders = [{"price": 4, "pieces": 2}, {"price": 12, "pieces": 3}]
+    >>> run_local(sdf[["total"]], orders)
+    [{'total': 36}]
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -218,7 +226,7 @@ class StreamingDataFrame:
         metadata: bool = False,
         on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
-        """Replace each value by what a function gives for it; None is a value like any other.
+        """Replace each value by what a function returns for it; None is a value like any other.
 
         >>> from millpond.testing import ListSource, frame, run_local
         >>> run_local(frame(ListSource([1, 2])).apply(lambda value: value * 10))
@@ -227,10 +235,10 @@ class StreamingDataFrame:
         Args:
             func: The function.
             stateful: Also pass the state of the record's key.
-            expand: The function gives an iterable; each item goes on as a record of its own.
+            expand: The function returns an iterable; each item becomes a record.
             metadata: Also pass key, timestamp and headers.
             on_timer: A function of (key, state, timer), called when a timer that `func` set
-                with `state.set_timer` is due; what it returns goes on, None does not.
+                with `state.set_timer` fires; what it returns continues, None does not.
         """
         kind: MapKind = "expand" if expand else "apply"
         return self._map(kind, func, stateful, metadata, on_timer)
@@ -281,14 +289,18 @@ class StreamingDataFrame:
         metadata: bool = False,
         on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
-        """Call a function that changes the value, or does something else; in place.
-
-        What the function returns is ignored.
+        """Call a function that may change the value; in place. What it returns is ignored.
 
         >>> from millpond.testing import ListSource, frame, run_local
         >>> sdf = frame(ListSource([{"a": 1}]))
         >>> run_local(sdf.update(lambda value: value.update(b=2)))
         [{'a': 1, 'b': 2}]
+
+        Args:
+            func: The function.
+            stateful: Also pass the state of the record's key.
+            metadata: Also pass key, timestamp and headers.
+            on_timer: As in `apply`.
         """
         return self._here(self._map("update", func, stateful, metadata, on_timer))
 
@@ -331,11 +343,16 @@ class StreamingDataFrame:
     def filter(
         self, func: Callable[..., Any], *, stateful: bool = False, metadata: bool = False
     ) -> StreamingDataFrame:
-        """Keep the records for which a function gives something true.
+        """Keep the records for which a function returns something true.
 
         >>> from millpond.testing import ListSource, frame, run_local
         >>> run_local(frame(ListSource([1, 2, 3])).filter(lambda value: value > 1))
         [2, 3]
+
+        Args:
+            func: The function.
+            stateful: Also pass the state of the record's key.
+            metadata: Also pass key, timestamp and headers.
         """
         return self._map("filter", func, stateful, metadata)
 
@@ -375,11 +392,31 @@ class StreamingDataFrame:
         )
 
     def set_timestamp(self, func: Callable[[Any, Any, int, Any], int]) -> StreamingDataFrame:
-        """Give each record the timestamp that `func(value, key, timestamp, headers)` returns."""
+        """Give each record the timestamp that `func(value, key, timestamp, headers)` returns.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame().set_timestamp(lambda value, key, timestamp, headers: value["at"])
+        >>> sdf = sdf.apply(lambda value, key, timestamp, headers: timestamp, metadata=True)
+        >>> run_local(sdf, [{"at": 5}, {"at": 7}])
+        [5, 7]
+
+        Args:
+            func: A function that returns milliseconds since 1970.
+        """
         return self._map("timestamp", func, False, True)
 
     def set_headers(self, func: Callable[[Any, Any, int, Any], Any]) -> StreamingDataFrame:
-        """Give each record the headers that `func(value, key, timestamp, headers)` returns."""
+        """Give each record the headers that `func(value, key, timestamp, headers)` returns.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame().set_headers(lambda value, key, timestamp, headers: [("from", b"shop")])
+        >>> sdf = sdf.apply(lambda value, key, timestamp, headers: headers, metadata=True)
+        >>> run_local(sdf, [1])
+        [[('from', b'shop')]]
+
+        Args:
+            func: A function that returns (name, bytes) pairs, a dict, or None.
+        """
         return self._map("headers", func, False, True)
 
     # --- keys -------------------------------------------------------------------------------
@@ -393,7 +430,7 @@ class StreamingDataFrame:
         value_serializer: Any = "json",
         key_serializer: Any = "json",
     ) -> StreamingDataFrame:
-        """Give each record a new key; state that follows belongs to it. As often as one likes.
+        """Give each record a new key; state that follows belongs to it. Use it as often as needed.
 
         >>> from millpond.testing import ListSource, frame, run_local
         >>> def count(value, state):
@@ -434,7 +471,7 @@ class StreamingDataFrame:
         return self._then(step)
 
     key_by = group_by
-    """The same under the name others give it."""
+    """Another name for `group_by`."""
 
     # --- time -------------------------------------------------------------------------------
 
@@ -446,19 +483,25 @@ class StreamingDataFrame:
         max_future: Duration | None = _INHERITED,
         idle_after: Duration | None = None,
     ) -> StreamingDataFrame:
-        """Say how the time of the stream is told: by its largest timestamp, less the lateness.
+        """Set the watermark of the stream: its largest timestamp minus the lateness.
 
         Windows close and timers fire when the watermark has passed them.
+
+        >>> from millpond.testing import frame, run_local
+        >>> minutes = frame().watermark(lateness=30_000).tumbling_window(60_000).count().final()
+        >>> clicks = [("ann", 1, 5_000), ("bob", 1, 70_000), ("ann", 1, 50_000), ("bob", 1, 95_000)]
+        >>> [window["value"] for window in run_local(minutes, clicks, batches=1)]
+        [2]
 
         Args:
             lateness: How late records may come and still be on time.
             on: A field of the value, or a function of it, that has the record's time:
                 milliseconds since 1970, or a `datetime`. Default: the record's timestamp.
-            max_future: How far ahead of the wall clock a record's time may be. One that is
-                further goes to the dead letters and moves no clock. Default: that of the source
+            max_future: How far ahead of the wall clock a record's time may be. A record that is
+                further ahead becomes a dead letter and moves no clock. Default: that of the source
                 (one hour for a topic, no limit for a list), the loosest of several; None: no limit.
-            idle_after: When nothing has come for so long, the stream goes by the wall clock, so
-                that its last windows close. Default: it waits for the next record.
+            idle_after: After that time without a record, the watermark follows the wall clock, so
+                that the last windows close. Default: it waits for the next record.
         """
         if on is not None and not isinstance(on, str):
             _check_function(on, 1, "watermark(on=...)")
@@ -525,13 +568,19 @@ class StreamingDataFrame:
     ) -> WindowDefinition:
         """Cut time into windows of one length, one after the other, aligned to 1970.
 
+        >>> from millpond import Count
+        >>> from millpond.testing import frame, run_local
+        >>> minutes = frame().tumbling_window(60_000).agg(clicks=Count()).final()
+        >>> run_local(minutes, [("ann", "/", 5_000), ("ann", "/tea", 50_000), ("ann", "/", 60_000)])
+        [{'clicks': 2, 'start': 0, 'end': 60000}]
+
         Args:
             duration_ms: Their length: milliseconds or a `timedelta`.
             grace_ms: How long a window waits for late records after its end.
             name: The beginning of the name under which it is kept; the lengths follow. Needed
                 where two windows of the same lengths have the same key.
             on_late: Called for each late record with (value, key, timestamp, late_by_ms, start,
-                end, name, topic, partition, offset); True has it logged.
+                end, name, topic, partition, offset); if it returns True, the record is logged.
             before_update: Called with (aggregated, value, key, timestamp, headers); True closes
                 the window at once, without the value.
             after_update: Likewise, with the value.
@@ -558,9 +607,22 @@ class StreamingDataFrame:
         after_update: WindowCallback | None = None,
         corrections_ms: Duration = 0,
     ) -> WindowDefinition:
-        """Windows of one length, one every `step_ms`, so that they overlap.
+        """Cut time into windows of one length, one every `step_ms`, so that they overlap.
 
-        The arguments are those of `tumbling_window`, and `step_ms`.
+        >>> from millpond.testing import frame, run_local
+        >>> hops = frame().hopping_window(120_000, 60_000).count().final()
+        >>> run_local(hops, [("ann", "/", 70_000), ("ann", "/", 130_000), ("ann", "/", 180_000)])
+        [{'start': 0, 'end': 120000, 'value': 1}, {'start': 60000, 'end': 180000, 'value': 2}]
+
+        Args:
+            duration_ms: Their length: milliseconds or a `timedelta`.
+            step_ms: The time from the start of one window to the start of the next.
+            grace_ms: As in `tumbling_window`, like all that follow.
+            name: The beginning of the name under which it is kept.
+            on_late: Called for each late record.
+            before_update: Called before a window is changed.
+            after_update: Called after a window was changed.
+            corrections_ms: How long after its closing a late record reopens a window.
         """
         duration = milliseconds(duration_ms, "duration_ms")
         step = milliseconds(step_ms, "step_ms")
@@ -585,7 +647,20 @@ class StreamingDataFrame:
         name: str | None = None,
         on_late: LateCallback | None = None,
     ) -> WindowDefinition:
-        """For each record the window that ends with it, both ends included."""
+        """Make for each record the window that ends with it, both ends included.
+
+        >>> from millpond.testing import frame, run_local
+        >>> last_minute = frame().sliding_window(60_000).count().current()
+        >>> clicks = [("ann", "/", 0), ("ann", "/", 60_000), ("ann", "/", 70_000)]
+        >>> [(window["end"], window["value"]) for window in run_local(last_minute, clicks)]
+        [(0, 1), (60000, 2), (70000, 2)]
+
+        Args:
+            duration_ms: Their length: milliseconds or a `timedelta`.
+            grace_ms: How long a window waits for late records after its end.
+            name: The beginning of the name under which it is kept.
+            on_late: Called for each late record; see `tumbling_window`.
+        """
         duration = milliseconds(duration_ms, "duration_ms")
         kind = Sliding(duration, wait(grace_ms, "grace_ms"))
         return self._window(kind, name, Callbacks(on_late))
@@ -597,19 +672,54 @@ class StreamingDataFrame:
         name: str | None = None,
         on_late: LateCallback | None = None,
     ) -> WindowDefinition:
-        """Records with no longer pause between them than the gap; `end` is 1 ms after the last."""
+        """Group records with no longer pause between them than the gap.
+
+        `start` is the time of the first record, `end` is 1 ms after the last one.
+
+        >>> from millpond.testing import frame, run_local
+        >>> visits = frame().session_window(60_000).count().final()
+        >>> run_local(visits, [("ann", "/", 0), ("ann", "/tea", 40_000), ("ann", "/", 200_000)])
+        [{'start': 0, 'end': 40001, 'value': 2}]
+
+        Args:
+            inactivity_gap_ms: The longest pause within a session: milliseconds or a `timedelta`.
+            grace_ms: How much longer a session waits for late records.
+            name: The beginning of the name under which it is kept.
+            on_late: Called for each late record; see `tumbling_window`.
+        """
         gap = milliseconds(inactivity_gap_ms, "inactivity_gap_ms")
         kind = Session(gap, wait(grace_ms, "grace_ms"))
         return self._window(kind, name, Callbacks(on_late))
 
     def tumbling_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
-        """Windows of so many records of a key, one after the other."""
+        """Make windows of `count` records of a key, one after the other.
+
+        >>> from millpond.testing import frame, run_local
+        >>> pairs = frame().tumbling_count_window(2).sum().final()
+        >>> run_local(pairs, [("ann", n, n * 10) for n in (1, 2, 3, 4)])
+        [{'start': 10, 'end': 20, 'value': 3}, {'start': 30, 'end': 40, 'value': 7}]
+
+        Args:
+            count: The number of records of a window.
+            name: The beginning of the name under which it is kept.
+        """
         return self._window(Counted(_number(count, "count", 1)), name, Callbacks())
 
     def hopping_count_window(
         self, count: int, step: int, name: str | None = None
     ) -> WindowDefinition:
-        """Windows of so many records of a key, one every `step` records."""
+        """Make windows of `count` records of a key, one every `step` records.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sums = frame().hopping_count_window(3, step=2).sum().final()
+        >>> [window["value"] for window in run_local(sums, [1, 2, 3, 4, 5])]
+        [6, 12]
+
+        Args:
+            count: The number of records of a window.
+            step: The number of records from the start of one window to the start of the next.
+            name: The beginning of the name under which it is kept.
+        """
         kind = Counted(_number(count, "count", 1), _number(step, "step", 1))
         if step > count:
             msg = f"step ({step}) is larger than count ({count}): records would be lost."
@@ -617,7 +727,17 @@ class StreamingDataFrame:
         return self._window(kind, name, Callbacks())
 
     def sliding_count_window(self, count: int, name: str | None = None) -> WindowDefinition:
-        """Behind each record, the last `count` records of its key."""
+        """Make after each record a window of the last `count` records of its key.
+
+        >>> from millpond.testing import frame, run_local
+        >>> moving = frame().sliding_count_window(2).mean().final()
+        >>> [window["value"] for window in run_local(moving, [1, 2, 6])]
+        [1.5, 4.0]
+
+        Args:
+            count: The number of records of a window.
+            name: The beginning of the name under which it is kept.
+        """
         return self._window(Counted(_number(count, "count", 1), 1), name, Callbacks())
 
     def drop_duplicates(
@@ -630,13 +750,18 @@ class StreamingDataFrame:
     ) -> StreamingDataFrame:
         """Keep the first of records that are the same: equal numbers are, and dicts in any order.
 
+        >>> from millpond.testing import frame, run_local
+        >>> payments = [("ann", {"id": 1}), ("bob", {"id": 1}), ("ann", {"id": 2})]
+        >>> run_local(frame().drop_duplicates(on="id"), payments)
+        [{'id': 1}, {'id': 2}]
+
         Args:
             on: A field, a list of fields, or a function of the value that says what is the
                 same. Default: the whole value.
-            within: How long a record is remembered, by the time of the stream. Default: for
-                ever, so that state grows with every new one.
-            per_key: Records are the same only if they also have the same key. Saves moving
-                them to where their likes are.
+            within: How long a record is remembered, by the time of the stream. Default: forever,
+                so that state grows with every new one.
+            per_key: Records are the same only if they also have the same key. Then they do not
+                move to another worker.
             name: The name under which what was seen is kept.
         """
         _check_store(name, "drop_duplicates")
@@ -680,6 +805,17 @@ class StreamingDataFrame:
 
         The batch has the fields of the values, and `_key` and `_timestamp`. The state has the
         columns that the function gave it; it holds the rows of all keys of one key group.
+
+        >>> import pyarrow as pa
+        >>> from millpond.testing import frame, run_local
+        >>> def largest(batch, state):
+        ...     rows = pa.concat_tables([batch.select(["user", "ms"]), state])
+        ...     found = rows.group_by("user").aggregate([("ms", "max")])
+        ...     return found.rename_columns(["user", "ms"])
+        >>> schema = pa.schema([("user", pa.string()), ("ms", pa.int64())])
+        >>> tables = frame().group_by("user").update_state(largest, "largest", schema=schema)
+        >>> run_local(tables, [{"user": "ann", "ms": 5}, {"user": "ann", "ms": 3}])
+        [{'user': 'ann', 'ms': 5}]
 
         Args:
             function: The function.
@@ -768,7 +904,16 @@ class StreamingDataFrame:
             )
 
     def contains(self, keys: str | list[str]) -> Column:
-        """Tell for each record whether its value has a field, or all of several fields."""
+        """Return a column: whether the value has a field, or all of several fields.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> run_local(sdf[sdf.contains("user")], [{"user": "ann"}, {"page": "/"}])
+        [{'user': 'ann'}]
+
+        Args:
+            keys: The name of a field, or a list of names.
+        """
         names = [keys] if isinstance(keys, str) else list(keys)
         return Column(
             lambda value, *rest: all(name in value for name in names),
@@ -784,6 +929,10 @@ class StreamingDataFrame:
         >>> from millpond.testing import ListSource, frame, run_local
         >>> run_local(frame(ListSource([{"a": 1}])).fill("b", c=0))
         [{'a': 1, 'b': None, 'c': 0}]
+
+        Args:
+            *columns: Names of fields that get None.
+            **mapping: Names of fields, with the value that each gets.
         """
         if not columns and not mapping:
             msg = 'fill() needs fields to fill.\nFix: sdf.fill("a", b=0).'
@@ -802,7 +951,16 @@ class StreamingDataFrame:
     def drop(
         self, columns: str | list[str], errors: Literal["raise", "ignore"] = "raise"
     ) -> StreamingDataFrame:
-        """Take fields out of the value; in place. `errors="ignore"` lets them be missing."""
+        """Remove fields from the value; in place.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().drop("secret"), [{"user": "ann", "secret": 1}])
+        [{'user': 'ann'}]
+
+        Args:
+            columns: The name of a field, or a list of names.
+            errors: "raise": a record without one of the fields fails. "ignore": it does not.
+        """
         names = [columns] if isinstance(columns, str) else list(columns)
         if errors not in ("raise", "ignore"):
             msg = (
@@ -827,7 +985,14 @@ class StreamingDataFrame:
         topic: Topic | TopicFunction,
         key: Callable[[Any], Any] | None = None,
     ) -> StreamingDataFrame:
-        """Write each record to a topic; in place, records also go on.
+        """Write each record to a topic; in place, records also continue.
+
+        >>> from millpond import Application
+        >>> from millpond.testing import run_local
+        >>> app = Application(consumer_group="shop")
+        >>> sdf = app.dataframe(app.topic("orders")).to_topic(app.topic("copies"))
+        >>> [(r.key, r.value) for r in run_local(sdf, [("ann", {"n": 1})]).topics["copies"]]
+        [(b'ann', b'{"n":1}')]
 
         Args:
             topic: The topic, or a function of (value, key, timestamp, headers) that returns one.
@@ -860,7 +1025,11 @@ class StreamingDataFrame:
     def print(
         self, pretty: bool = True, metadata: bool = False, limit: int | None = 100
     ) -> StreamingDataFrame:
-        """Show values in the terminal of the driver; in place, records also go on.
+        """Show values in the terminal of the driver; in place, records also continue.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().print().filter(lambda value: value > 1), [1, 2]).printed
+        [1, 2]
 
         Args:
             pretty: Show long values on several lines, and in colours where the terminal has them.
@@ -878,7 +1047,15 @@ class StreamingDataFrame:
     def sink(
         self, sink: Sink | Callable[[list[Record], str], Any], name: str | None = None
     ) -> None:
-        """Give each batch to a Python sink on the driver; nothing can follow.
+        """Pass each batch to a Python sink on the driver; no step can follow.
+
+        >>> from millpond import ListSink
+        >>> from millpond.testing import frame, run_local
+        >>> sdf, results = frame(), ListSink()
+        >>> sdf.apply(lambda value: value * 2).sink(results)
+        >>> _ = run_local(sdf, [1, 2])
+        >>> results
+        [2, 4]
 
         Args:
             sink: A `ListSink`, any object with `write(batch)`, or a function of
@@ -894,7 +1071,18 @@ class StreamingDataFrame:
         self._emit("sink", name, len(self._graph.sinks) - 1, {})
 
     def concat(self, other: StreamingDataFrame) -> StreamingDataFrame:
-        """Return a frame with the records of both."""
+        """Return a frame with the records of both frames.
+
+        >>> from millpond.testing import frame, run_local
+        >>> sdf = frame()
+        >>> small = sdf[sdf["n"] < 10].apply(lambda value: "small")
+        >>> large = sdf[sdf["n"] >= 10].apply(lambda value: "large")
+        >>> run_local(small.concat(large), [{"n": 50}, {"n": 5}])
+        ['large', 'small']
+
+        Args:
+            other: A frame of the same application.
+        """
         if not isinstance(other, StreamingDataFrame) or other._graph is not self._graph:
             msg = f"concat() takes a frame of the same application, got {shown(other)}."
             raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")

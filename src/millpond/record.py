@@ -24,7 +24,11 @@ NOWHERE = -1
 
 
 class Record(NamedTuple):
-    """One record as sinks, consumers and tests see it."""
+    """One record as sinks, consumers and tests see it.
+
+    >>> Record("ann", {"page": "/"}, 5_000).value
+    {'page': '/'}
+    """
 
     key: Any
     value: Any
@@ -50,7 +54,11 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """Where the record that is being processed came from."""
+    """Where the record that is being processed came from. Returned by `message_context`.
+
+    >>> MessageContext("clicks", partition=0, offset=12).offset
+    12
+    """
 
     topic: str
     partition: int
@@ -107,6 +115,10 @@ current_origin: ContextVar[Origin | None] = ContextVar("millpond_origin", defaul
 
 def message_context() -> MessageContext:
     """Return topic, partition, offset and size of the record being processed.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().apply(lambda value: message_context().offset), ["a", "b"])
+    [0, 1]
 
     Raises:
         MillpondError: outside of a function that Millpond calls for a record.

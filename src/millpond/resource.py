@@ -60,7 +60,14 @@ def resource(function: Callable[[], Iterator[T]]) -> Resource[T]:
 
 
 class Resource(Generic[T]):
-    """What is opened once in each process. Made by `resource`; call it to get the value."""
+    """What is opened once in each process. Made by `resource`; call it to get the value.
+
+    >>> @resource
+    ... def answer():
+    ...     yield 42
+    >>> answer()
+    42
+    """
 
     def __init__(self, function: Callable[[], Iterator[T]], identity: str = "") -> None:
         self._function = function

@@ -75,7 +75,7 @@ logger = logging.getLogger("millpond")
 
 
 class ManualClock:
-    """A clock that moves when told to: what a record without a timestamp gets.
+    """A wall clock that a test moves. A record without a timestamp gets its time.
 
     >>> clock = ManualClock(1000)
     >>> clock.advance(500)
@@ -90,12 +90,29 @@ class ManualClock:
         return self.now_ms
 
     def advance(self, ms: int) -> None:
-        """Move the clock on."""
+        """Move the clock forward.
+
+        >>> clock = ManualClock(1000)
+        >>> clock.advance(500)
+        >>> clock.now_ms
+        1500
+
+        Args:
+            ms: By how many milliseconds.
+        """
         self.now_ms += ms
 
 
 def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> StreamingDataFrame:
-    """Return a frame without an application, to be run with `run_local`."""
+    """Return a frame without an application, to be run with `run_local`.
+
+    >>> run_local(frame().apply(lambda value: value * 2), [1, 2])
+    [2, 4]
+
+    Args:
+        source: Records, if the frame is to have its own. Default: those given to `run_local`.
+        name: The name of the source, under which state is kept.
+    """
     settings = source if isinstance(source, ListSource) else ListSource(source or [], name)
     graph = Graph()
     graph.sources[settings.name] = settings
@@ -104,7 +121,15 @@ def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> S
 
 
 class Run(list[Any]):
-    """The values that came out, and what else a run did."""
+    """The values that came out, and what else a run did.
+
+    >>> from millpond import Count
+    >>> run = run_local(frame().agg(n=Count()), [("ann", "/"), ("ann", "/tea")])
+    >>> run
+    [{'n': 1}, {'n': 2}]
+    >>> run.reports[0].late
+    0
+    """
 
     def __init__(self, engine: LocalEngine) -> None:
         super().__init__(engine.values)
@@ -116,7 +141,17 @@ class Run(list[Any]):
         self.dead_letters = engine.topics[engine.dead_letter_topic]
 
     def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
-        """Return what a store keeps for a key at the end."""
+        """Return what a store keeps for a key at the end.
+
+        >>> program = frame().apply(lambda value, state: state.set("last", value), stateful=True)
+        >>> run_local(program, [("ann", 1), ("ann", 2)]).state("ann")
+        {'last': 2}
+
+        Args:
+            key: The key.
+            store: "default" for `apply`, `update` and `filter`; else the name of the step.
+            scope: The key scope, if the program has several; `app.explain()` shows their names.
+        """
         return self.engine.state(key, store, scope)
 
 
@@ -258,12 +293,18 @@ class LocalEngine:
 
     @property
     def values(self) -> list[Any]:
+        """The values that have come out so far."""
         return self._delivery.collected
 
     def feed(
         self, records: Iterable[Any] | dict[str, Iterable[Any]], source: str | None = None
     ) -> None:
         """Add records to the input of a source.
+
+        >>> engine = LocalEngine(frame().apply(lambda value: value * 2))
+        >>> engine.feed([1, 2])
+        >>> engine.run()
+        [2, 4]
 
         Args:
             records: Values, or `(key, value[, timestamp[, headers]])`; where the program reads
@@ -290,7 +331,19 @@ class LocalEngine:
         self._inputs.setdefault(name, []).extend(records)
 
     def run(self, batches: int | Sequence[int] | None = None) -> Run:
-        """Process what is there, up to an END mark.
+        """Process what is there, up to an END mark. The result has all values so far.
+
+        >>> engine = LocalEngine(frame().apply(lambda value: value * 2))
+        >>> engine.feed([1])
+        >>> engine.run()
+        [2]
+        >>> engine.feed([2])
+        >>> engine.run()
+        [2, 4]
+
+        Args:
+            batches: The size of all batches, or a list of the sizes of the first ones. Default:
+                one batch.
 
         Raises:
             SimulatedCrash: at a CRASH mark; nothing of that batch was committed. Run again.
@@ -376,7 +429,7 @@ class LocalEngine:
         return self._tick is not None
 
     def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
-        """Return what a store keeps for a key."""
+        """Return what a store keeps for a key; see `Run.state`."""
         stages = [s for s in self.plan.stages if s.stores and (scope is None or s.scope == scope)]
         if len(stages) != 1:
             known = [s.scope for s in self.plan.stages if s.stores]

@@ -67,7 +67,13 @@ class Callbacks:
 
 
 class WindowDefinition:
-    """A window without its aggregates yet."""
+    """A window that has no aggregations yet. Made by `StreamingDataFrame.tumbling_window()` etc.
+
+    >>> from millpond.testing import frame
+    >>> window = frame().hopping_window(60_000, 10_000, grace_ms=5_000)
+    >>> window.duration_ms, window.step_ms, window.grace_ms
+    (60000, 10000, 5000)
+    """
 
     def __init__(
         self,
@@ -94,12 +100,22 @@ class WindowDefinition:
 
     @property
     def duration_ms(self) -> int:
-        """The length of its windows."""
+        """The length of its windows, in milliseconds.
+
+        >>> from millpond.testing import frame
+        >>> frame().tumbling_window(60_000).duration_ms
+        60000
+        """
         return self._length("duration_ms")
 
     @property
     def step_ms(self) -> int | None:
-        """How far apart windows begin; None where they do not overlap."""
+        """The time from the start of one window to the next; None where they do not overlap.
+
+        >>> from millpond.testing import frame
+        >>> frame().hopping_window(60_000, 10_000).step_ms
+        10000
+        """
         kind = self._kind
         if isinstance(kind, TimeWindow) and kind.step_ms != kind.duration_ms:
             return kind.step_ms
@@ -107,12 +123,22 @@ class WindowDefinition:
 
     @property
     def grace_ms(self) -> int:
-        """How long a window waits for late records."""
+        """How long a window waits for late records, in milliseconds.
+
+        >>> from millpond.testing import frame
+        >>> frame().tumbling_window(60_000, grace_ms=5_000).grace_ms
+        5000
+        """
         return self._length("grace_ms")
 
     @property
     def inactivity_gap_ms(self) -> int:
-        """The longest pause within a session."""
+        """The longest pause within a session, in milliseconds.
+
+        >>> from millpond.testing import frame
+        >>> frame().session_window(60_000).inactivity_gap_ms
+        60000
+        """
         return self._length("gap_ms")
 
     def _length(self, name: str) -> int:
@@ -131,6 +157,9 @@ class WindowDefinition:
         >>> window = frame().tumbling_window(5_000).agg(n=Count(), ms=Sum("ms"))
         >>> run_local(window.final(), clicks)
         [{'n': 2, 'ms': 12, 'start': 0, 'end': 5000}]
+
+        Args:
+            **aggregations: `Count()`, `Sum("amount")`, ...: each name is a field of the result.
         """
         if not aggregations:
             msg = "agg() needs at least one aggregation.\nFix: agg(n=Count(), total=Sum('amount'))."
@@ -142,23 +171,48 @@ class WindowDefinition:
         return WindowedFrame(self, checked, self._store(), is_single=False)
 
     def count(self) -> WindowedFrame:
-        """Count the records."""
+        """Count the records.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).count().final(), ["a", "b"])[0]["value"]
+        2
+        """
         return self._single("count", Count())
 
     def sum(self) -> WindowedFrame:
-        """Add up the values, which must be numbers."""
+        """Add up the values, which must be numbers.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).sum().final(), [1, 2])[0]["value"]
+        3
+        """
         return self._single("sum", Sum())
 
     def mean(self) -> WindowedFrame:
-        """Return the mean of the values, which must be numbers."""
+        """Return the mean of the values, which must be numbers.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).mean().final(), [1, 2])[0]["value"]
+        1.5
+        """
         return self._single("mean", Mean())
 
     def min(self) -> WindowedFrame:
-        """Return the least value."""
+        """Return the smallest value.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).min().final(), [7, 2])[0]["value"]
+        2
+        """
         return self._single("min", Min())
 
     def max(self) -> WindowedFrame:
-        """Return the largest value."""
+        """Return the largest value.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).max().final(), [7, 2])[0]["value"]
+        7
+        """
         return self._single("max", Max())
 
     def reduce(
@@ -169,12 +223,29 @@ class WindowDefinition:
     ) -> WindowedFrame:
         """Fold the values: `initializer(first)`, then `reducer(so far, next)`.
 
-        With a `merger`, a function of two states, records are brought together before they move.
+        With a `merger`, a function of two states, records are combined before they move.
+
+        >>> from millpond.testing import frame, run_local
+        >>> window = frame().tumbling_count_window(3).reduce(
+        ...     lambda longest, text: max(longest, text, key=len), lambda first: first
+        ... )
+        >>> run_local(window.final(), ["a", "pond", "of"])[0]["value"]
+        'pond'
+
+        Args:
+            reducer: Takes the state and a value, returns the next state.
+            initializer: Takes the first value, returns the first state.
+            merger: Takes the states of an earlier and a later run of records, returns that of both.
         """
         return self._single("reduce", Reduce(reducer, initializer, merger))
 
     def collect(self) -> WindowedFrame:
-        """Gather the values in a list, in the order of their timestamps."""
+        """Collect the values in a list, in the order of their timestamps.
+
+        >>> from millpond.testing import frame, run_local
+        >>> run_local(frame().tumbling_count_window(2).collect().final(), ["a", "b"])[0]["value"]
+        ['a', 'b']
+        """
         return self._single("collect", Collect())
 
     def _single(self, word: str, aggregation: Aggregation) -> WindowedFrame:
@@ -186,7 +257,16 @@ class WindowDefinition:
 
 
 class WindowedFrame:
-    """A window with its aggregates: `final()`, `current()` and `late()` are its outputs."""
+    """A window with its aggregations: `final()`, `current()` and `late()` are its outputs.
+
+    >>> from millpond.testing import frame, run_local
+    >>> window = frame().tumbling_window(60_000).count()
+    >>> counts, late = window.final(), window.late()
+    >>> records = [("ann", "/", 5_000), ("ann", "/", 70_000), ("ann", "/tea", 6_000)]
+    >>> run = run_local(counts.concat(late), records, batches=1)
+    >>> run[0]["value"], run[1]["value"], run[1]["late_by_ms"]
+    (1, '/tea', 64000)
+    """
 
     def __init__(
         self,
@@ -210,21 +290,36 @@ class WindowedFrame:
 
     @property
     def name(self) -> str:
-        """The name under which it is kept."""
+        """The name under which its state is kept.
+
+        >>> from millpond.testing import frame
+        >>> frame().tumbling_window(60_000, name="fast").count().name
+        'fast_tumbling_window_60000_count'
+        """
         return self._store
 
     def final(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
         """Give each window's result once, when it closes.
 
+        >>> from millpond.testing import frame, run_local
+        >>> totals = frame().tumbling_window(60_000).sum().final()
+        >>> run_local(totals, [("ann", 1, 0), ("ann", 2, 59_999), ("ann", 5, 60_000)])
+        [{'start': 0, 'end': 60000, 'value': 3}]
+
         Args:
             closing_strategy: "watermark": when the time of the stream has passed the window's
                 end and grace, also for keys that went quiet. "key": when a later record of the
-                same key says so.
+                same key has passed them.
         """
         return self._made("final", closing_strategy)
 
     def current(self, closing_strategy: Closing = "watermark") -> StreamingDataFrame:
         """Give a window's result each time a record changes it.
+
+        >>> from millpond.testing import frame, run_local
+        >>> totals = frame().tumbling_window(60_000).sum().current()
+        >>> [window["value"] for window in run_local(totals, [("ann", 1, 0), ("ann", 2, 10)])]
+        [1, 3]
 
         Args:
             closing_strategy: When a window is closed and later records are late; see `final`.
@@ -232,9 +327,16 @@ class WindowedFrame:
         return self._made("current", closing_strategy)
 
     def late(self) -> StreamingDataFrame:
-        """Return the records that came too late, with what made them late.
+        """Return a frame of the records that came too late, each with the reason.
 
         Each is `{"value", "timestamp", "window", "start", "end", "late_by_ms", "closed_up_to"}`.
+
+        >>> from millpond.testing import frame, run_local
+        >>> window = frame().tumbling_window(60_000).count()
+        >>> counts, late = window.final(), window.late()
+        >>> records = [("ann", "/", 70_000), ("ann", "/tea", 6_000)]
+        >>> [item["value"] for item in run_local(late, records, batches=1)]
+        ['/tea']
         """
         if self._step is None:
             msg = f"late() was called before final() or current() ({here()})."

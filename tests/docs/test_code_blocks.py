@@ -55,7 +55,9 @@ def test_code_of_a_document_runs(document, tmp_path, monkeypatch, logging_untouc
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_hold(name):
+def test_examples_in_docstrings_hold(name, tmp_path, monkeypatch, logging_untouched):
+    monkeypatch.chdir(tmp_path)
+
     result = doctest.testmod(importlib.import_module(name))
 
     assert result.failed == 0

@@ -14,6 +14,10 @@ class Collect(Aggregation):
     """The list of all values in the order of their time, None among them.
 
     Values of one timestamp are in the order in which they came.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Collect()), [("ann", "b", 20), ("ann", "a", 10)])[-1]["x"]
+    ['a', 'b']
     """
 
     is_columnar = True

@@ -10,7 +10,12 @@ __all__ = ["Count"]
 
 
 class Count(Builtin):
-    """The number of values that are not None."""
+    """The number of values that are not None.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Count("paid")), [{"paid": 3}, {"paid": None}])[-1]["x"]
+    1
+    """
 
     is_commutative = True
 

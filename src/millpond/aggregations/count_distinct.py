@@ -21,6 +21,11 @@ class CountDistinct(Builtin):
     they are equal, as for `drop_duplicates`: 1, 1.0, True and Decimal("1.0") are one, and "1" is
     another. Values of other types are alike if they are of one type and equal; of each type of
     number, any NaN is like any other.
+
+    >>> from millpond.testing import frame, run_local
+    >>> visits = [{"user": "ann"}, {"user": "bob"}, {"user": "ann"}]
+    >>> run_local(frame().agg(x=CountDistinct("user")), visits)[-1]["x"]
+    2
     """
 
     is_commutative = True

@@ -10,7 +10,12 @@ __all__ = ["Earliest", "First", "Last", "Latest"]
 
 
 class First(Builtin):
-    """The value that came first, None left out."""
+    """The value that came first, None left out.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=First("page")), [{"page": "/"}, {"page": "/tea"}])[-1]["x"]
+    '/'
+    """
 
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         return value if state is None else state
@@ -20,7 +25,12 @@ class First(Builtin):
 
 
 class Last(Builtin):
-    """The value that came last, None left out."""
+    """The value that came last, None left out.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Last("page")), [{"page": "/"}, {"page": "/tea"}])[-1]["x"]
+    '/tea'
+    """
 
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         return value
@@ -33,6 +43,10 @@ class Earliest(Builtin):
     """The value with the smallest timestamp, None left out.
 
     Of those with the same timestamp it is the one that came first; this alone depends on order.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Earliest()), [("ann", "b", 20), ("ann", "a", 10)])[-1]["x"]
+    'a'
     """
 
     is_commutative = True
@@ -53,6 +67,10 @@ class Latest(Builtin):
     """The value with the largest timestamp, None left out.
 
     Of those with the same timestamp it is the one that came last; this alone depends on order.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Latest()), [("ann", "b", 20), ("ann", "a", 10)])[-1]["x"]
+    'b'
     """
 
     is_commutative = True

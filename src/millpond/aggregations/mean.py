@@ -13,9 +13,13 @@ __all__ = ["Mean"]
 
 
 class Mean(Numeric):
-    """The exact sum through the count, rounded once: a float, or a Decimal of Decimals.
+    """The exact sum divided by the count, rounded once: a float, or a Decimal of Decimals.
 
     Over nothing it is None. Decimals are rounded to 28 digits, or as many as their sum has.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Mean("ms")), [{"ms": 1}, {"ms": None}, {"ms": 2}])[-1]["x"]
+    1.5
     """
 
     def start(self) -> tuple[int, int]:

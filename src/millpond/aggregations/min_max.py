@@ -65,6 +65,10 @@ class Min(_Ordered):
     """The smallest value, or None if there was none.
 
     Of equal values of unlike type, such as 1 and 1.0, it is the one that came first.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Min("ms")), [{"ms": 7}, {"ms": 2}])[-1]["x"]
+    2
     """
 
     def _of(self, values: list[Any]) -> Any:
@@ -84,6 +88,10 @@ class Max(_Ordered):
     """The largest value, or None if there was none.
 
     Of equal values of unlike type, such as 1 and 1.0, it is the one that came first.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Max("ms")), [{"ms": 7}, {"ms": 2}])[-1]["x"]
+    7
     """
 
     def _of(self, values: list[Any]) -> Any:

@@ -22,6 +22,11 @@ class Reduce(Aggregation):
         initializer: Takes the first value, returns the first state.
         merge: Takes the states of an earlier and a later run of records, returns that of both.
         merger: The same under the name that Quix Streams has.
+
+    >>> from millpond.testing import frame, run_local
+    >>> longest = Reduce(lambda longest, text: max(longest, text, key=len), lambda first: first)
+    >>> run_local(frame().agg(x=longest), ["a", "pond", "of"])[-1]["x"]
+    'pond'
     """
 
     def __init__(

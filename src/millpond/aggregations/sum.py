@@ -14,6 +14,10 @@ class Sum(Numeric):
 
     A sum of floats is rounded once, in the result. A sum of Decimals, or of Decimals and ints,
     is a Decimal. Over nothing it is 0.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Sum()), [0.1, 0.2, 0.3, -0.3, -0.2])[-1]["x"]
+    0.1
     """
 
     def start(self) -> int:

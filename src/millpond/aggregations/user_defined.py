@@ -66,7 +66,17 @@ class Aggregator(ABC):
 
 
 class Collector(ABC):
-    """Base of own aggregations of all values at once, as in Quix Streams."""
+    """Base of your own aggregations of all values at once, as in Quix Streams.
+
+    >>> class Median(Collector):
+    ...     def result(self, items):
+    ...         items = sorted(items)
+    ...         return items[len(items) // 2]
+    >>> from millpond.testing import frame, run_local
+    >>> window = frame().tumbling_count_window(3).agg(median=Median("ms"))
+    >>> run_local(window.final(), [{"ms": 9}, {"ms": 1}, {"ms": 4}])[0]["median"]
+    4
+    """
 
     def __init__(self, column: str | None = None) -> None:
         self._column = column

@@ -19,6 +19,10 @@ class Variance(Numeric):
 
     With `ddof=1` it is the estimate for all there is, if the values are a sample of it. None
     where there are not more than `ddof` values.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=Variance()), [1, 2, 3, 4])[-1]["x"]
+    1.25
     """
 
     def __init__(self, column: str | None = None, ddof: int = 0) -> None:
@@ -59,7 +63,12 @@ class Variance(Numeric):
 
 
 class StdDev(Variance):
-    """The square root of the `Variance`."""
+    """The square root of the `Variance`.
+
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame().agg(x=StdDev()), [2, 6])[-1]["x"]
+    2.0
+    """
 
     def result(self, state: Any) -> Any:
         variance = super().result(state)

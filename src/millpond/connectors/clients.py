@@ -254,7 +254,17 @@ def ignore_once(
 
 
 class Consumer(ConsumerHints):
-    """Reads records of topics, from the beginning or from where it was told to start."""
+    """Reads records of topics, from the beginning or from where `subscribe` and `seek` start.
+
+    >>> import tempfile
+    >>> log = Log(tempfile.mkdtemp())
+    >>> with Producer(log) as producer:
+    ...     producer.produce("clicks", key="ann", value=b"{}")
+    >>> with Consumer(log) as consumer:
+    ...     consumer.subscribe(["clicks"])
+    ...     consumer.poll().value
+    b'{}'
+    """
 
     def __init__(self, log: Log, topics: dict[str, Topic] | None = None) -> None:
         self._log = log

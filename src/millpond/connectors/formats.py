@@ -82,7 +82,12 @@ class AvroSerializer(Registered):
 
 
 class AvroDeserializer(Registered):
-    """Reads Avro. Needs `pip install 'millpond[avro]'`.
+    r"""Reads Avro. Needs `pip install 'millpond[avro]'`.
+
+    >>> read = AvroDeserializer({"type": "record", "name": "Click", "fields": [
+    ...     {"name": "user", "type": "string"}, {"name": "count", "type": "long"}]})
+    >>> read(b"\x06ann\x04")
+    {'user': 'ann', 'count': 2}
 
     Args:
         schema: The schema with which the bytes were written. With a registry, which knows that
@@ -226,7 +231,11 @@ class ProtobufSerializer(Registered):
 
 
 class ProtobufDeserializer(Registered):
-    """Reads Protobuf, as dicts in protobuf's JSON form or as messages.
+    r"""Reads Protobuf, as dicts in protobuf's JSON form or as messages.
+
+    >>> from google.protobuf.api_pb2 import Mixin
+    >>> ProtobufDeserializer(Mixin)(b"\n\x03acl\x12\x02v1")
+    {'name': 'acl', 'root': 'v1'}
 
     Args:
         msg_type: The class that protoc has written.

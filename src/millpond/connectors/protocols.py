@@ -79,7 +79,13 @@ class Broker(Protocol):
 
 
 class TopicProducer(Protocol):
-    """Writes records to topics: what `Application.get_producer` returns, whatever the broker."""
+    """Writes records to topics: what `Application.get_producer` returns, whatever the broker.
+
+    >>> from millpond import Application
+    >>> app = Application(consumer_group="shop")
+    >>> with app.get_producer() as producer:
+    ...     producer.produce("clicks", key="ann", value=b"{}")
+    """
 
     def produce(
         self,
@@ -106,7 +112,16 @@ class TopicProducer(Protocol):
 
 
 class TopicConsumer(Protocol):
-    """Reads records of topics: what `Application.get_consumer` returns, whatever the broker."""
+    """Reads records of topics: what `Application.get_consumer` returns, whatever the broker.
+
+    >>> from millpond import Application
+    >>> app = Application(consumer_group="shop")
+    >>> with app.get_producer() as producer:
+    ...     producer.produce(app.topic("visits"), key="ann", value={"page": "/"})
+    >>> with app.get_consumer() as consumer:
+    ...     [record.value for record in consumer.read("visits")]
+    [{'page': '/'}]
+    """
 
     def subscribe(self, topics: list[str | Topic], from_end: bool = False) -> None:
         """Choose the topics that `poll` reads."""
@@ -145,7 +160,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """The records that one batch of the stream brings to a sink, in input order."""
+    """The records that one batch of the stream brings to a sink, in input order.
+
+    >>> batch = SinkBatch("shop-1", [Record("ann", 1, 0), Record("bob", 2, 0)])
+    >>> batch.delivery_id, [record.value for record in batch]
+    ('shop-1', [1, 2])
+    """
 
     delivery_id: str
     """Identifies these records at this sink, across restarts, restores and rewinds.
@@ -161,6 +181,7 @@ class SinkBatch:
 
     @property
     def size(self) -> int:
+        """The number of records."""
         return len(self.records)
 
     @property
@@ -179,6 +200,19 @@ class Sink(Protocol):
     If the process dies in between, the same records come again with the same `delivery_id`. A sink
     that stores the id with the records, in one transaction, and skips an id that it has stored,
     is therefore exactly once.
+
+    >>> class Table:
+    ...     def __init__(self):
+    ...         self.deliveries = {}
+    ...
+    ...     def write(self, batch):
+    ...         self.deliveries[batch.delivery_id] = [record.value for record in batch]
+    >>> from millpond.testing import frame, run_local
+    >>> sdf, table = frame(), Table()
+    >>> sdf.sink(table)
+    >>> _ = run_local(sdf, ["a", "b"])
+    >>> list(table.deliveries.values())
+    [['a', 'b']]
     """
 
     def write(self, batch: SinkBatch) -> Any:

@@ -34,6 +34,10 @@ _OF_SPARK = {
 class RateSource:
     """Records at a steady rate: values `{"value": 0}`, `{"value": 1}`, ... with their times.
 
+    >>> from millpond import Application
+    >>> app = Application(consumer_group="shop")
+    >>> numbers = app.dataframe(source=RateSource(rows_per_second=100))
+
     Args:
         rows_per_second: How many records a second.
         count: Stop after so many; None: forever.

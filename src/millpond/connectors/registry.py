@@ -96,7 +96,10 @@ class SchemaRegistryClientConfig:
 
 @dataclass(frozen=True)
 class SchemaRegistrySerializationConfig:
-    """What is asked of a schema registry.
+    """How a (de)serializer uses a schema registry.
+
+    >>> SchemaRegistrySerializationConfig(auto_register_schemas=False).normalize_schemas
+    False
 
     Args:
         auto_register_schemas: Register the schema with the first value that is written, where it is

@@ -57,19 +57,34 @@ def fast(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Serializer(Protocol):
-    """Gives the bytes of a value that is not None."""
+    """Gives the bytes of a value that is not None.
+
+    >>> from millpond import Application
+    >>> topic = Application(consumer_group="shop").topic("names", value_serializer=str.encode)
+    >>> topic.serialize(value="ann").value
+    b'ann'
+    """
 
     def __call__(self, value: Any, /) -> bytes: ...
 
 
 class Deserializer(Protocol):
-    """Gives the value of bytes that are not None."""
+    """Gives the value of bytes that are not None.
+
+    >>> from millpond import Application
+    >>> topic = Application(consumer_group="shop").topic("names", value_deserializer=bytes.decode)
+    >>> topic.value_deserializer(b"ann")
+    'ann'
+    """
 
     def __call__(self, data: bytes, /) -> Any: ...
 
 
 class JSONSerializer(Registered):
     """Writes JSON; bytes inside a value become base64 text.
+
+    >>> JSONSerializer()({"user": "ann", "sizes": (1, 2)})
+    b'{"user":"ann","sizes":[1,2]}'
 
     Args:
         dumps: Function that writes a value, such as `json.dumps`. Default: msgspec's.
@@ -127,6 +142,9 @@ class JSONSerializer(Registered):
 
 class JSONDeserializer(Registered):
     """Reads JSON.
+
+    >>> JSONDeserializer()(b'{"user": "ann"}')
+    {'user': 'ann'}
 
     Args:
         loads: Function that reads bytes, such as `json.loads`. Default: msgspec's.
@@ -230,7 +248,11 @@ def _checked_validator(schema: Any, validator: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SerializationContext:
-    """What a (de)serializer of (value, ctx), as in Quix Streams, is told of the field in hand."""
+    """What a (de)serializer of (value, ctx), as in Quix Streams, gets to know about the field.
+
+    >>> SerializationContext("clicks", "value").topic
+    'clicks'
+    """
 
     topic: str
     field: str

@@ -21,6 +21,16 @@ class ListSink(list[Any]):
 
     With `metadata=True` each element is a dict that also has `_key`, `_timestamp`, `_headers`,
     `_topic`, `_partition` and `_offset`.
+
+    >>> from millpond.testing import frame, run_local
+    >>> sdf, results = frame(), ListSink()
+    >>> sdf.sink(results)
+    >>> _ = run_local(sdf, [1, 2])
+    >>> results
+    [1, 2]
+
+    Args:
+        metadata: Whether elements have the metadata of their record.
     """
 
     def __init__(self, metadata: bool = False) -> None:
@@ -29,6 +39,7 @@ class ListSink(list[Any]):
         self._deliveries: set[str] = set()
 
     def write(self, batch: SinkBatch) -> None:
+        """Add the records of a batch, unless they were added before."""
         if batch.delivery_id not in self._deliveries:
             self._deliveries.add(batch.delivery_id)
             self.extend(collected(record, self._metadata) for record in batch)

@@ -133,6 +133,10 @@ class ListSource:
     milliseconds; a record without one gets the time at which it was taken. Headers are a dict or
     (name, bytes) pairs. Values are of types that state can keep.
 
+    >>> from millpond import Application
+    >>> app = Application(consumer_group="shop")
+    >>> visits = app.dataframe(source=ListSource([("ann", {"page": "/"})], name="visits"))
+
     Args:
         items: The records.
         name: Name of the source; state and offsets belong to it.
@@ -266,6 +270,10 @@ class FileSource:
     A file must appear whole (write it aside and rename it) and not change afterwards. Files are
     read in the order in which they were first seen, by name where several appear at once. Folders,
     pipes and devices with the name of a file are refused, and links that leave the folder.
+
+    >>> from millpond import Application
+    >>> app = Application(consumer_group="shop")
+    >>> orders = app.dataframe(source=FileSource("orders", format="csv", key="user"))
 
     Args:
         path: The folder, or one file.
@@ -417,6 +425,9 @@ def _is_of_system(error: Exception) -> bool:
 @dataclass(frozen=True)
 class SparkSource:
     """Any streaming DataFrame of Spark: each row becomes a dict.
+
+        rows = spark.readStream.format("rate").load()
+        sdf = app.dataframe(source=SparkSource(rows, key="value", timestamp="timestamp"))
 
     Args:
         frame: The streaming DataFrame, made with the session given to `Application(spark=...)`.

@@ -19,14 +19,27 @@ TimestampExtractor = Callable[[Any, Headers | None, int, int], int]
 
 
 class TimestampType:
-    """What a broker's timestamp means; the fourth argument of a timestamp extractor."""
+    """What a broker's timestamp means; the fourth argument of a timestamp extractor.
+
+    >>> TimestampType.CREATE_TIME
+    1
+    """
 
     NOT_AVAILABLE, CREATE_TIME, LOG_APPEND_TIME = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """How a topic is made where it does not exist."""
+    """How a topic is made where it does not exist.
+
+    >>> TopicConfig(num_partitions=4).num_partitions
+    4
+
+    Args:
+        num_partitions: The number of partitions.
+        replication_factor: The number of copies in Kafka. Default: as the broker has it set.
+        extra_config: Settings of a Kafka topic, by their own names.
+    """
 
     num_partitions: int = 1
     replication_factor: int | None = None
@@ -45,7 +58,12 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the application. Made by `Application.topic()`."""
+    """A topic of the application. Made by `Application.topic()`.
+
+    >>> from millpond import Application
+    >>> Application(consumer_group="shop").topic("clicks").name
+    'clicks'
+    """
 
     name: str
     value_deserializer: Deserializer
@@ -70,6 +88,12 @@ class Topic:
 
         >>> make_topic("clicks").serialize(key="ann", value={"n": 1}).value
         b'{"n":1}'
+
+        Args:
+            key: The key, as a program has it.
+            value: The value, as a program has it.
+            headers: A dict, (name, bytes) pairs, or None.
+            timestamp_ms: The time of the record.
         """
         key = None if key is None else self.key_serializer(key)
         value = None if value is None else self.value_serializer(value)
@@ -78,7 +102,11 @@ class Topic:
     def deserialize(self, message: Any) -> Record:
         """Return a record with key and value as they are read from the topic.
 
-        Takes a message of `confluent_kafka`, or a `Record` whose key and value are bytes.
+        >>> make_topic("clicks").deserialize(Record(b"ann", b'{"n":1}', 0)).value
+        {'n': 1}
+
+        Args:
+            message: A message of `confluent_kafka`, or a `Record` whose key and value are bytes.
         """
         if callable(getattr(message, "value", None)):
             key, value, headers = message.key(), message.value(), message.headers()

@@ -77,7 +77,11 @@ def _moment(value: Ext) -> int:
 
 
 class Timer(NamedTuple):
-    """A moment that a function asked to be called at."""
+    """A timer of a key: its name, its moment and its clock.
+
+    >>> Timer("silence", 65_000)
+    Timer(name='silence', at=65000, clock='event')
+    """
 
     name: str
     at: int
@@ -266,6 +270,14 @@ class State:
     """The state of the current record's key: names and values.
 
     Values go in and come out as copies: changing one without `set` changes nothing.
+
+    >>> from millpond.testing import frame, run_local
+    >>> def count(value, state):
+    ...     total = state.get("total", 0) + 1
+    ...     state.set("total", total)
+    ...     return total
+    >>> run_local(frame().apply(count, stateful=True), [("ann", 1), ("bob", 1), ("ann", 1)])
+    [1, 1, 2]
     """
 
     __slots__ = (
@@ -300,7 +312,20 @@ class State:
         self._byte_prefix = b"" if is_default else _BYTE_MARK + f"{store}{_MARK}".encode()
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value kept under a name, or the default."""
+        """Return the value kept under a name, or the default.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     before = state.get("last", "nothing")
+        ...     state.set("last", value)
+        ...     return before
+        >>> run_local(frame().apply(f, stateful=True), ["a", "b"])
+        ['nothing', 'a']
+
+        Args:
+            key: The name: text, or any other value that state can keep.
+            default: What is returned where there is no value.
+        """
         entry = self._scope.place.entry
         if entry is None:
             return default
@@ -316,10 +341,19 @@ class State:
     def set(self, key: Any, value: Any, ttl: Duration | None = UNSET) -> None:
         """Keep a value under a name.
 
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     is_known = "known" in state
+        ...     state.set("known", True, ttl=60_000)
+        ...     return is_known
+        >>> visits = [("ann", "/", 0), ("ann", "/", 30_000), ("ann", "/", 95_000)]
+        >>> run_local(frame().apply(f, stateful=True), visits)
+        [False, True, False]
+
         Args:
             key: The name.
             value: The value.
-            ttl: How long it is to be seen, counted from the record's own time: milliseconds or
+            ttl: How long it is visible, counted from the record's own time: milliseconds or
                 a `timedelta`; None: forever. Default: that of the step.
 
         Raises:
@@ -347,11 +381,35 @@ class State:
             place.page.is_changed = True
 
     def delete(self, key: Any) -> None:
-        """Forget a name; no error where it is not there."""
+        """Delete a name; no error where it does not exist.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     state.set("n", value)
+        ...     state.delete("n")
+        ...     return state.exists("n")
+        >>> run_local(frame().apply(f, stateful=True), [1])
+        [False]
+
+        Args:
+            key: The name.
+        """
         self._scope.remove(self._name(key))
 
     def exists(self, key: Any) -> bool:
-        """Tell whether a value is kept under a name (it may be None)."""
+        """Tell whether a value is kept under a name (it may be None).
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     is_known = state.exists("user")
+        ...     state.set("user", None)
+        ...     return is_known
+        >>> run_local(frame().apply(f, stateful=True), [1, 2])
+        [False, True]
+
+        Args:
+            key: The name.
+        """
         entry = self._scope.place.entry
         value = _MISSING if entry is None else entry.get(self._name(key), _MISSING)
         return value is not _MISSING and not self._has_expired(value)
@@ -360,6 +418,17 @@ class State:
         """Return the bytes kept under a name, or the default.
 
         Of a value that was kept with `set`, its JSON.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     state.set("n", {"a": value})
+        ...     return state.get_bytes("n")
+        >>> run_local(frame().apply(f, stateful=True), [1])
+        [b'{"a":1}']
+
+        Args:
+            key: The name.
+            default: What is returned where there is no value.
         """
         value = self.get(key, _MISSING)
         if value is _MISSING:
@@ -377,14 +446,35 @@ class State:
             raise ValueTypeError(msg) from None
 
     def set_bytes(self, key: Any, value: bytes, ttl: Duration | None = UNSET) -> None:
-        """Keep bytes under a name, as they are."""
+        """Keep bytes under a name, as they are.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     state.set_bytes("raw", value)
+        ...     return state.get("raw")
+        >>> run_local(frame().apply(f, stateful=True), [b"pond"])
+        [b'pond']
+
+        Args:
+            key: The name.
+            value: The bytes.
+            ttl: As in `set`.
+        """
         if type(value) is not bytes:
             msg = f"set_bytes() takes bytes, got {shown(value)}.\nFix: use set() for other types."
             raise ValueTypeError(msg)
         self.set(key, value, ttl)
 
     def keys(self) -> list[Any]:
-        """Return the names this store keeps for the key, in the order they were first set."""
+        """Return the names this store keeps for the key, in the order they were first set.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def f(value, state):
+        ...     state.set(value, True)
+        ...     return state.keys()
+        >>> run_local(frame().apply(f, stateful=True), ["b", "a"])
+        [['b'], ['b', 'a']]
+        """
         entry = self._scope.place.entry or {}
         names = [self._own_name(n) for n, value in entry.items() if not self._has_expired(value)]
         return [name for name in names if name is not _MISSING]
@@ -400,7 +490,13 @@ class State:
 
     @property
     def timestamp(self) -> int:
-        """The time of the record, or of the timer, in milliseconds since 1970."""
+        """The time of the record, or of the timer, in milliseconds since 1970.
+
+        >>> from millpond.testing import frame, run_local
+        >>> times = frame().apply(lambda value, state: state.timestamp, stateful=True)
+        >>> run_local(times, [("ann", "click", 5_000)])
+        [5000]
+        """
         return self._scope.timestamp
 
     def set_timer(
@@ -411,12 +507,22 @@ class State:
         after: Duration | None = None,
         clock: Literal["event", "processing"] = "event",
     ) -> None:
-        """Have the step's `on_timer` called for this key at a moment; replaces one of that name.
+        """Call the step's `on_timer` for this key at a moment; replaces a timer of that name.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def reading(value, state):
+        ...     state.set_timer("silence", after=60_000)
+        ...     return value
+        >>> def silent(key, state, timer):
+        ...     return f"{key} is silent"
+        >>> sensors = frame().apply(reading, stateful=True, on_timer=silent)
+        >>> run_local(sensors, [("one", 20, 0), ("two", 7, 90_000)])
+        [20, 7, 'one is silent']
 
         Args:
             name: Which of the key's timers.
             at: The moment: milliseconds since 1970, or a `datetime` with a time zone.
-            after: So long after the record's time (or after now, on the wall clock).
+            after: This long after the record's time (on the wall clock: after now).
             clock: "event": when the watermark passes the moment; "processing": when the wall
                 clock does.
         """
@@ -451,13 +557,34 @@ class State:
             scope.register(due, WALL)
 
     def cancel_timer(self, name: str) -> None:
-        """Forget a timer of this step and key; no error where there is none."""
+        """Remove a timer of this step and key; no error where there is none.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def reading(value, state):
+        ...     state.set_timer("silence", after=60_000)
+        ...     state.cancel_timer("silence")
+        ...     return state.timers()
+        >>> run_local(frame().apply(reading, stateful=True, on_timer=lambda *of: None), [1])
+        [[]]
+
+        Args:
+            name: The name of the timer.
+        """
         timers = self._scope.timers()
         if timers.get(self._owner or "", {}).pop(name, None) is not None:
             self._scope.put_timers({owner: own for owner, own in timers.items() if own})
 
     def timers(self) -> list[Timer]:
-        """Return the timers this step has set for the key, the next one first."""
+        """Return the timers this step has set for the key, the next one first.
+
+        >>> from millpond.testing import frame, run_local
+        >>> def reading(value, state):
+        ...     state.set_timer("silence", after=60_000)
+        ...     return [(timer.name, timer.at) for timer in state.timers()]
+        >>> sensors = frame().apply(reading, stateful=True, on_timer=lambda *of: None)
+        >>> run_local(sensors, [("one", 20, 5_000)])
+        [[('silence', 65000)]]
+        """
         own = self._scope.timers().get(self._owner or "", {})
         found = [Timer(name, at, clock) for name, (at, clock) in own.items()]  # type: ignore[arg-type]
         return sorted(found, key=lambda timer: (timer.at, timer.name))
