@@ -29,7 +29,7 @@ _HINTS = {
 
 
 class Column:
-    """A value computed from each record. Comparisons and arithmetic give new columns.
+    """A value computed from each record. Made by `sdf["field"]`; operators make new columns.
 
     >>> from millpond.testing import frame, run_local
     >>> sdf = frame()

@@ -121,7 +121,7 @@ def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> S
 
 
 class Run(list[Any]):
-    """The values that came out, and what else a run did.
+    """The values that came out, and what else a run did. Made by `run_local` and `LocalEngine.run`.
 
     >>> from millpond import Count
     >>> run = run_local(frame().agg(n=Count()), [("ann", "/"), ("ann", "/tea")])

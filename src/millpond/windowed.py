@@ -257,7 +257,9 @@ class WindowDefinition:
 
 
 class WindowedFrame:
-    """A window with its aggregations: `final()`, `current()` and `late()` are its outputs.
+    """A window with its aggregations. Made by `WindowDefinition.agg()` and similar methods.
+
+    Its outputs are `final()`, `current()` and `late()`.
 
     >>> from millpond.testing import frame, run_local
     >>> window = frame().tumbling_window(60_000).count()

@@ -43,7 +43,6 @@ class TopicConfig:
 
     num_partitions: int = 1
     replication_factor: int | None = None
-    """None: as the broker has it set."""
     extra_config: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +85,9 @@ class Topic:
     ) -> Record:
         """Return a record whose key and value are as they are written to the topic.
 
-        >>> make_topic("clicks").serialize(key="ann", value={"n": 1}).value
+        >>> from millpond import Application
+        >>> clicks = Application(consumer_group="shop").topic("clicks")
+        >>> clicks.serialize(key="ann", value={"n": 1}).value
         b'{"n":1}'
 
         Args:
@@ -102,7 +103,9 @@ class Topic:
     def deserialize(self, message: Any) -> Record:
         """Return a record with key and value as they are read from the topic.
 
-        >>> make_topic("clicks").deserialize(Record(b"ann", b'{"n":1}', 0)).value
+        >>> from millpond import Application
+        >>> clicks = Application(consumer_group="shop").topic("clicks")
+        >>> clicks.deserialize(Record(b"ann", b'{"n":1}', 0)).value
         {'n': 1}
 
         Args:

@@ -267,7 +267,7 @@ class KeyScope:
 
 
 class State:
-    """The state of the current record's key: names and values.
+    """The state of the current record's key: names and values. Made by Millpond for each call.
 
     Values go in and come out as copies: changing one without `set` changes nothing.
 
