@@ -1,7 +1,8 @@
-"""The code of the documents runs: blocks of docs/*.md, and the docstrings of the package.
+"""The code of the documents runs: blocks of docs/**/*.md, and the docstrings of the package.
 
 A block that begins with ```python is executed, all blocks of a file one after the other in one
-namespace. A block that begins with ```python no-run needs Spark, or never ends; it is compiled.
+namespace. A block that begins with ```python no-run needs Spark, never ends, or shows another
+library; it is compiled.
 """
 
 import doctest
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted((ROOT / "docs").rglob("*.md"))
 PACKAGE = ROOT / "src" / "millpond"
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
@@ -22,6 +23,11 @@ MODULES = sorted(
 )
 
 BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(document: Path) -> str:
+    """Return the name of a page, such as how-to/enrich."""
+    return str(document.relative_to(ROOT / "docs").with_suffix(""))
 
 
 def blocks(document: Path) -> list[tuple[str, str]]:
@@ -42,7 +48,7 @@ def logging_untouched():
     logger.level, logger.handlers[:], logger.propagate = before
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_code_of_a_document_runs(document, tmp_path, monkeypatch, logging_untouched):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": document.stem}
