@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java debian demo test warm lint unit kafka stores spark soak bench bench-check bench-long bench-time bench-kafka bench-setup clean
+.PHONY: help setup java debian demo test warm lint unit kafka stores spark soak docs bench bench-check bench-long bench-time bench-kafka bench-setup clean
 
 help: ## Show what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,11 @@ soak: setup java debian ## Kill programs before each change of a file, executors
 	MILLPOND_KEYS=100000 $(BIN)/pytest -q tests/spark/test_admin_corners.py
 	MILLPOND_FUZZ=20000 $(BIN)/pytest -q -s tests/semantics/test_no_poison.py
 	$(BIN)/python tests/shared/audit.py
+
+docs: setup ## Build the documentation site into build/site; fails on a dead link or an undocumented name
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is in build/site. To look at it: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site 8000"
 
 PEERS := .venv-peers/bin/python
 
