@@ -75,7 +75,8 @@ soak: setup java debian ## Kill programs before each change of a file, executors
 
 docs: setup ## Build the documentation site into build/site; fails on a dead link or an undocumented name
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@# Not --quiet: what is quiet is not counted as a warning, and so not refused.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "The site is in build/site. To look at it: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site 8000"
 
 PEERS := .venv-peers/bin/python
