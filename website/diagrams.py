@@ -124,7 +124,10 @@ def batch() -> Drawing:
         drawing.line((x, 230), (x + w, 230), look="s-red thick")
         drawing.text(x, 254, says, "ink small")
     drawing.text(
-        2, 318, "Every record counts once in state and once in topics, wherever it dies.", "soft"
+        2,
+        318,
+        "Every record counts once in state and once in topics, wherever the process dies.",
+        "soft",
     )
     return drawing
 
