@@ -11,11 +11,15 @@ settings.load_profile("millpond")
 
 
 @pytest.fixture(scope="session")
-def spark():
-    from stores import s3_jars
-
+def spark(request):
+    """A Spark session. The connector of S3 is fetched where a test in `remote` runs, only."""
     from millpond.spark.session import open_session
 
-    session = open_session("local[2]", None, {"spark.jars": s3_jars()}, "tests")
+    config = {}
+    if any(item.path.parent.name == "remote" for item in request.session.items):
+        from stores import s3_jars
+
+        config["spark.jars"] = s3_jars()
+    session = open_session("local[2]", None, config, "tests")
     yield session
     session.stop()
