@@ -11,7 +11,7 @@ import zlib
 from math import isinf
 from typing import Any
 
-__all__ = ["parsed", "sealed", "unsealed"]
+__all__ = ["is_json", "parsed", "sealed", "unsealed"]
 
 
 def sealed(content: dict[str, Any], indent: int | None = None) -> bytes:
@@ -48,6 +48,15 @@ def parsed(text: str | bytes | None) -> Any:
     except RecursionError:
         msg = "it is nested too deeply"
         raise ValueError(msg) from None
+
+
+def is_json(text: str) -> bool:
+    """Tell whether a text is JSON, or empty."""
+    try:
+        parsed(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _finite(text: str) -> float:

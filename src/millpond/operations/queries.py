@@ -41,7 +41,6 @@ def info(opened: Opened) -> GroupInfo:
     done = checkpoint.committed()
     manifest = manifest.at(done[-1]) if done else manifest
     last = checkpoint.batch(done[-1]) if done else None
-    commit = {i.name: i.modified_ms for i in (checkpoint.folder / "commits").entries()}
     stores = [f"{scope}/{store}" for scope, names in manifest.stores.items() for store in names]
     return GroupInfo(
         group=directory.group,
@@ -53,7 +52,7 @@ def info(opened: Opened) -> GroupInfo:
         bytes=sum(found.size for _, found in checkpoint.folder.walk()),
         first_batch=done[0] if done else None,
         last_batch=done[-1] if done else None,
-        last_commit_ms=commit.get(str(done[-1])) if done else None,
+        last_commit_ms=checkpoint.committed_ms().get(done[-1]) if done else None,
         watermarks=dict(last.clock.get("marks", {})) if last else {},
         running=directory.is_held(),
     )

@@ -9,13 +9,11 @@ happened to. What is damaged stays where it is until the next change.
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.documents import sealed, unsealed
@@ -153,12 +151,7 @@ def _damaged_lists(directory: StateDirectory) -> list[Problem]:
 def damaged_files(checkpoint: Checkpoint) -> list[Problem]:
     """Return the files whose checksum does not fit, and log files that are missing in between."""
     problems = [Problem(str(place), "its checksum does not fit") for place in checkpoint.unfit()]
-    for folder in ("offsets", "commits"):
-        numbers = checkpoint.planned() if folder == "offsets" else checkpoint.committed()
-        missing = set(range(min(numbers), max(numbers))) - set(numbers) if numbers else set()
-        for number in sorted(missing):
-            place = checkpoint.folder / folder / str(number)
-            problems.append(Problem(str(place), "it is gone"))
+    problems += checkpoint.missing_logs()
     committed = checkpoint.committed()
     for number in {*committed, *checkpoint.planned()}:
         problems += checkpoint.log_problems(number, is_committed=number in committed)
@@ -368,11 +361,10 @@ def _renew_descriptions(
     opened: Opened, manifest: Manifest, old: Checkpoint, new: Checkpoint, problems: list[Problem]
 ) -> None:
     """Write again what is damaged of what describes the query and its operators."""
-    if (new.folder / "metadata").read() is None:  # the id of the query; nothing depends on it
-        gone = str(old.folder / "metadata")
+    if new.id_file.read() is None:
+        gone = str(old.id_file)
         problems += [] if gone in {p.file for p in problems} else [Problem(gone, "it is gone")]
-        (new.folder / "metadata").write(json.dumps({"id": str(uuid4())}).encode())
-        (new.folder / ".metadata.crc").delete()
+        new.renew_id()
     lost = list(new.operator_problems(manifest.layers))
     for problem in lost:
         file = problem.file.replace(str(new.folder), str(old.folder))

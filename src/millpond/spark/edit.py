@@ -120,16 +120,7 @@ def write_shape(
     with Scratch("millpond-edit-") as folder:
         fresh = Checkpoint(local(folder))
         run_edit(fresh, nothing, [frozenset()] * layers, 1, partitions)
-        for name in ["metadata", *(f"state/{layer}" for layer in range(layers))]:
-            for part in ("_metadata", "_stateSchema") if name != "metadata" else ("",):
-                (checkpoint.folder / f"{name}/{part}".rstrip("/")).delete()
-        (checkpoint.folder / ".metadata.crc").delete()
-        for place, _ in fresh.folder.walk():
-            relative = place.path.removeprefix(fresh.folder.path + "/")
-            is_shape = "/_metadata/v2/" in relative or "/_stateSchema/" in relative
-            if relative == "metadata" or (is_shape and not place.name.endswith(".crc")):
-                (checkpoint.folder / relative).write(place.read() or b"")
-    checkpoint.settle()
+        checkpoint.take_shape(fresh, layers)
 
 
 def moved(blobs: DataFrame, old: str, new: str) -> DataFrame:

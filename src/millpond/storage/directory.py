@@ -239,7 +239,7 @@ class StateDirectory:
         if checkpoint.is_by_hand(last):
             return [Problem(str(self.clock_file(manifest)), "it is gone")]
         if last and last - 1 not in checkpoint.committed():
-            return [Problem(str(checkpoint.folder / "commits" / str(last - 1)), "it is gone")]
+            return [Problem(str(checkpoint.committed_file(last - 1)), "it is gone")]
         return []
 
     def lost_lists(self, manifest: Manifest) -> list[Problem]:
@@ -317,7 +317,7 @@ class StateDirectory:
         last = checkpoint.last()
         if manifest.since < 0 or (last is not None and last >= manifest.since):
             return None
-        return checkpoint.folder / "commits" / str(manifest.since)
+        return checkpoint.committed_file(manifest.since)
 
     def admit(self, plan: Plan, groups: int, partitions: int, *, accept: bool = False) -> Manifest:
         """Return the manifest under which a plan may run, or refuse it."""
@@ -352,7 +352,7 @@ class StateDirectory:
             return None
         batch = checkpoint.batch(last)
         if batch is None:
-            raise damaged(checkpoint.folder / "offsets" / str(last), "it is gone")
+            raise damaged(checkpoint.planned_file(last), "it is gone")
         return batch
 
     def committed_offsets(self, manifest: Manifest) -> dict[str, dict[str, int]]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.connectors.segments import sync_above
-from millpond.storage.checkpoint import is_temporary
+from millpond.storage.spark_files.state_files import is_temporary
 
 __all__ = ["Disk", "sync_all"]
 
