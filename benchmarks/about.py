@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 
 import millpond
-from millpond.spark.class_archive import find_java, java_version
+from millpond.spark.internals.class_archive import find_java, java_version
 
 __all__ = ["machine"]
 

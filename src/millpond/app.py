@@ -635,7 +635,7 @@ class Application:
 
     def _files(self) -> Files:
         """Return the files of a state directory that only Hadoop can reach."""
-        from millpond.spark.hadoop import HadoopFiles
+        from millpond.spark.internals.hadoop import HadoopFiles
 
         return HadoopFiles(self._session(self.config.state_dir))
 

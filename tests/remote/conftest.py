@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 import stores
 
-from millpond.spark.hadoop import HadoopFiles
+from millpond.spark.internals.hadoop import HadoopFiles
 from millpond.spark.session import open_session
 from millpond.storage.files import Location
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from millpond.errors import StateError
-from millpond.spark.hadoop import HadoopFiles
+from millpond.spark.internals.hadoop import HadoopFiles
 from millpond.storage.files import Location, local
 
 pytestmark = pytest.mark.spark

@@ -66,7 +66,7 @@ def test_a_file_without_an_application_is_a_clear_error(tmp_path):
 
 
 def test_an_archive_that_is_no_good_is_not_in_the_way(tmp_path, monkeypatch):
-    from millpond.spark.class_archive import archive_file
+    from millpond.spark.internals.class_archive import archive_file
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = archive_file()

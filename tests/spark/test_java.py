@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from millpond.spark import class_archive, session
+from millpond.spark import session
+from millpond.spark.internals import class_archive
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +44,7 @@ TELLS = """
 import os
 
 import millpond.spark.session as session
+from millpond.spark.internals.jvm_process import end_jvm
 
 opened = session.open_session
 
@@ -51,7 +53,7 @@ def told(*arguments, **named):
     beans = context._jvm.java.lang.management.ManagementFactory
     print(beans.getRuntimeMXBean().getInputArguments().toString())
     print("broadcast", context.getConf().get("spark.broadcast.blockSize"), flush=True)
-    session.end_jvm()
+    end_jvm()
     os._exit(0)
 
 session.open_session = told

@@ -19,7 +19,7 @@ def add(value, state):
     state.set("n", state.get("n", 0) + value)
     return state.get("n")
 
-def nurseries():
+def fork_servers():
     found = 0
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -27,7 +27,7 @@ def nurseries():
             command = (place / "cmdline").read_bytes()
         except OSError:
             continue
-        found += parent == os.getpid() and b"millpond.spark.fork_server" in command
+        found += parent == os.getpid() and b"millpond.spark.internals.fork_server" in command
     return found
 
 for number in range(2):
@@ -38,7 +38,7 @@ for number in range(2):
     sdf.apply(add, stateful=True)
     app.run()
 with admin.open(app) as state:
-    print(state.get("a")["n"], nurseries())
+    print(state.get("a")["n"], fork_servers())
 """
 
 

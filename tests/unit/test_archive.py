@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from millpond.cli import warmup
-from millpond.spark import class_archive, session
+from millpond.spark import session
+from millpond.spark.internals import class_archive
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from millpond.spark import fork_server, session
+from millpond.spark import session
+from millpond.spark.internals import fork_server
 
 _PROBE = """
 import json, os, sys
@@ -190,7 +191,7 @@ def test_without_a_fork_server_a_python_is_started(python, monkeypatch):
 
 def test_a_fork_server_ends_with_the_program_that_started_it():
     program = (
-        "from millpond.spark import fork_server\n"
+        "from millpond.spark.internals import fork_server\n"
         "import subprocess\n"
         "kept = []\n"
         "start = subprocess.Popen\n"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import ConfigError
+from millpond.spark.internals.py4j_logs import quiet_py4j
 from millpond.spark.secrets import (
     DEFAULT_OPTIONS,
     EXTRA_OPTIONS,
     REDACTED,
     passed_by_file,
-    quiet_py4j,
 )
 
 ARGUMENTS = "PYSPARK_SUBMIT_ARGS"

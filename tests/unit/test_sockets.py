@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.spark import sockets
+from millpond.spark.internals import sockets
 
 ENABLED = "spark.python.unix.domain.socket.enabled"
 FOLDER = "spark.python.unix.domain.socket.dir"

@@ -11,7 +11,7 @@ import millpond as mp
 from millpond.driver.progress import Meter
 from millpond.driver.waiting import Reminder, Waiting, Waits
 from millpond.errors import ConfigError, StepError
-from millpond.spark.worker_places import lost_task
+from millpond.spark.internals.error_texts import lost_task
 from millpond.testing import run_local
 from millpond.wire.packed_rows import records_schema
 from millpond.wire.place import IDLE, READS, RUNS, SIZE, Place, Spot

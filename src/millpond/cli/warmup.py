@@ -26,7 +26,7 @@ _KEPT = 3
 
 def is_warm() -> bool:
     """Tell whether there is an archive for this Java and this Spark."""
-    from millpond.spark.class_archive import archive_file
+    from millpond.spark.internals.class_archive import archive_file
 
     file = archive_file()
     return file is None or file.exists()
@@ -38,7 +38,7 @@ def warm_up(force: bool = False) -> Path:
     Raises:
         EngineError: where it cannot be made.
     """
-    from millpond.spark.class_archive import archive_file
+    from millpond.spark.internals.class_archive import archive_file
 
     target = archive_file()
     if target is None:
@@ -70,8 +70,8 @@ def warm_up(force: bool = False) -> Path:
 def _train(target: Path) -> None:
     """Run what loads the classes of a usual program; the JVM has written them when this returns."""
     from millpond import admin
-    from millpond.spark.class_archive import options_to_make
-    from millpond.spark.session import end_jvm
+    from millpond.spark.internals.class_archive import options_to_make
+    from millpond.spark.internals.jvm_process import end_jvm
 
     with Scratch("millpond-warmup-") as folder:
         app = Application(

@@ -124,7 +124,7 @@ class Opened:
         )
 
     def files(self) -> Any:
-        from millpond.spark.hadoop import HadoopFiles
+        from millpond.spark.internals.hadoop import HadoopFiles
 
         return HadoopFiles(self.session)
 

@@ -28,6 +28,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from millpond.program.steps import Step
+from millpond.spark.internals.worker_process import is_crash_written
 from millpond.wire.place import RUNS, SIZE, SPARE, Place, Spot
 from millpond.worker.current_step import step_in
 from millpond.worker.stage import StageRunner
@@ -117,7 +118,7 @@ def _tell_of_crashes(trace: int) -> None:
     """Have Python write down where it was when it is asked, and when it crashes."""
     if ASKED is not None:
         faulthandler.register(ASKED, trace, all_threads=False)
-    if "PYTHON_FAULTHANDLER_DIR" not in os.environ:  # else Spark does it
+    if not is_crash_written():
         faulthandler.enable(trace, all_threads=False)
 
 

@@ -21,7 +21,9 @@ from millpond.connectors.sources import SparkSource
 from millpond.program.functions import pack
 from millpond.program.plan import Plan
 from millpond.spark.code_shipping import Shipment
-from millpond.spark.session import register
+from millpond.spark.internals.own_session import register
+from millpond.spark.internals.processor import transformed
+from millpond.spark.internals.settings import PIPELINED_STATE, is_on
 from millpond.spark.source import FORMAT, ReaderSettings, source_of
 from millpond.spark.stages import LayerProcessor, ReadStage, RowsStage
 from millpond.state.codec import Codec
@@ -45,9 +47,7 @@ def compile_plan(
     for name in frames:
         rows = rows.unionAll(_spark_leg(plan, shipment, frames[name], partitions))
     for layer in range(1, plan.layers + 1):
-        processor = LayerProcessor(shipment, layer)
-        grouped = rows.groupBy("scope", "grp")
-        rows = grouped.transformWithState(processor, PACKED, "append", "None")
+        rows = transformed(rows, LayerProcessor(shipment, layer, is_on(session, PIPELINED_STATE)))
     return rows
 
 

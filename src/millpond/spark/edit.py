@@ -15,27 +15,25 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.config import PARTITIONS
 from millpond.folders import Scratch
-from millpond.spark.session import register
-from millpond.spark.state_client import BLOB as BLOB_SCHEMA
-from millpond.spark.state_client import BLOB_ID, SparkStore
+from millpond.spark.internals.jvm import is_set
+from millpond.spark.internals.own_session import register
+from millpond.spark.internals.processor import KeyGroupProcessor, PackedRow, transformed
+from millpond.spark.internals.settings import PIPELINED_STATE, is_on
+from millpond.spark.internals.stand_in_sources import EchoSource, EditSource
+from millpond.spark.internals.state_client import OneByOne, Pipelined
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
 from millpond.storage.checkpoint import Batch, Checkpoint
 from millpond.storage.files import local
-from millpond.wire.packed_rows import PACKED
 
 __all__ = ["CLEAR", "EDITS", "moved", "run_edit", "write_shape", "written"]
 
 # What a row brings to its key group, in the order in which it is done: nothing of what was there
 # stays; a blob (its id, one byte of length first); edits.
 CLEAR, BLOB, EDITS = 0, 1, 2
-
-_PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 
 def run_edit(
@@ -79,9 +77,7 @@ def run_edit(
     for _ in batch.foreign if batch else ():
         packed = packed.unionAll(session.readStream.format(EchoSource.name()).load())
     for scopes in layers:
-        processor = EditProcessor(scopes, groups)
-        grouped = packed.groupBy("scope", "grp")
-        packed = grouped.transformWithState(processor, PACKED, "append", "None")
+        packed = transformed(packed, EditProcessor(scopes, groups, is_on(session, PIPELINED_STATE)))
     changed: list[int] = []
 
     def count(done: DataFrame, number: int) -> None:
@@ -97,7 +93,7 @@ def run_edit(
 @contextmanager
 def _partitioned(session: SparkSession, partitions: int) -> Iterator[None]:
     """Let queries that begin meanwhile divide their state; the session is as before afterwards."""
-    before = session.conf.get(PARTITIONS) if session._jconf.contains(PARTITIONS) else None
+    before = session.conf.get(PARTITIONS) if is_set(session, PARTITIONS) else None
     session.conf.set(PARTITIONS, str(partitions))
     try:
         yield
@@ -139,97 +135,30 @@ def written(blobs: DataFrame) -> DataFrame:
     return blobs.select("scope", "grp", F.lit(BLOB).alias("kind"), payload)
 
 
-class EditProcessor(StatefulProcessor):
+class EditProcessor(KeyGroupProcessor):
     """Applies what is for its scopes; lets the rest pass to the next layer."""
 
-    def __init__(self, scopes: frozenset[str], groups: int) -> None:
+    def __init__(self, scopes: frozenset[str], groups: int, pipelined: bool) -> None:
+        super().__init__(pipelined)
         self._scopes = scopes
         self._groups = groups
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getMapState("pages", BLOB_ID, BLOB_SCHEMA)
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: Any
+    def handle(
+        self, scope: str, group: int, rows: Iterator[Any], store: Pipelined | OneByOne
     ) -> Iterator[SparkRow]:
-        scope, group = key
         if scope not in self._scopes:
-            yield from (_PackedRow(*row) for row in rows)
+            yield from (PackedRow(*row) for row in rows)
             return
-        store, changed = SparkStore(self._state), 0
+        changed = 0
         for row in sorted(rows, key=lambda row: row.kind):
             payload = bytes(row.payload or b"")
             if row.kind == CLEAR:
-                store.settle()
-                self._state.clear()
+                self.clear(store)
             elif row.kind == BLOB:
                 length = payload[0]
                 store.put(payload[1 : length + 1], payload[length + 1 :])
                 changed += 1
             else:
                 changed += apply_edits(store, decode_edits(payload), self._groups)
-        store.settle()
         # Its own scope is none, so no later layer takes it for one of its rows.
-        yield _PackedRow("", group, changed, b"", None)
-
-    def close(self) -> None:
-        pass
-
-
-class EditSource(DataSource):
-    """One row, once; its offset is that of the last batch, with a mark."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "millpond-edit"
-
-    def schema(self) -> str:
-        return "tick int"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return _EditReader(json.loads(self.options["start"]))
-
-
-class _EditReader(DataSourceStreamReader):
-    def __init__(self, start: dict[str, Any]) -> None:
-        self._start = start
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self._start
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        return {**self._start, "edits": self._start.get("edits", 0) + 1}
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        yield (1,)
-
-
-class EchoSource(DataSource):
-    """Stands where a source of Spark's own stood: it has nothing, and keeps its offset."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "millpond-echo"
-
-    def schema(self) -> str:
-        return PACKED
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return _EchoReader()
-
-
-class _EchoReader(DataSourceStreamReader):
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        return start  # type: ignore[no-any-return]
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return []
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        yield from ()
+        yield PackedRow("", group, changed, b"", None)

@@ -7,11 +7,10 @@ import threading
 import time
 from contextlib import suppress
 
-from py4j.protocol import Py4JError
-
 from millpond.driver.clock_jumps import JumpWatch
 from millpond.driver.progress import Meter
 from millpond.errors import EngineError
+from millpond.spark.internals.error_texts import JVM_LOST
 from millpond.spark.query import Query
 from millpond.spark.request import Limits, Program
 from millpond.spark.run_sources import RunSources
@@ -61,7 +60,7 @@ class Follower:
         try:
             self._watch()
             self._check()
-        except (ConnectionError, Py4JError) as error:
+        except JVM_LOST as error:
             msg = (
                 f"Spark's JVM does not answer any more: {error}\n"
                 "Fix: run again; state and offsets are as of the last committed batch."
@@ -135,7 +134,7 @@ class Follower:
 
     def _know_lag(self, over: threading.Event) -> None:
         """Keep the lag known: in a thread of its own, because a broker may not answer."""
-        with suppress(Py4JError, ConnectionError):  # the JVM is gone, which others report
+        with suppress(*JVM_LOST):  # the JVM is gone, which others report
             while True:
                 self._meter.lag(self._sources.lag())
                 if over.wait(_LAG):

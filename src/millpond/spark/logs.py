@@ -10,18 +10,14 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from millpond.folders import Scratch
+from millpond.spark.internals.state_server_log import SERVER
 from millpond.storage.files import is_remote
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["log_in_worker", "log_options", "without_missing_keys"]
+__all__ = ["log_in_worker", "log_options"]
 
 logger = logging.getLogger("millpond")
 
@@ -31,9 +27,6 @@ _SIZE, _KEPT = "10MB", 5
 # Logs of so many runs stay where they are in the temporary folder: who looks for what happened may
 # have started again.
 _RUNS = 3
-
-# Warns of each key of a map state that is not there: of each new page of state.
-_SERVER = "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 
 # What a user gives to configure Spark's logging; then it is not configured here.
 _USERS = ("log4j2.configurationFile", "log4j.configurationFile")
@@ -73,7 +66,7 @@ def log_options(config: dict[str, str], folder: str | Path) -> str:
         scratch = Scratch("millpond-log4j-")
         settings = scratch.path / "log4j2.properties"
         text = str(file).replace("\\", "/").replace("$", "$$")
-        settings.write_text(_SETTINGS.format(file=text, size=_SIZE, kept=_KEPT, server=_SERVER))
+        settings.write_text(_SETTINGS.format(file=text, size=_SIZE, kept=_KEPT, server=SERVER))
     except OSError:  # no room for temporary files: Spark logs as it does by itself
         return ""
     atexit.register(scratch.remove)
@@ -101,29 +94,6 @@ def _file(folder: str | Path) -> Path:
     scratch = Scratch("millpond-logs-")
     atexit.register(scratch.remove)
     return scratch.path / "spark.log"
-
-
-@contextmanager
-def without_missing_keys(spark: SparkSession) -> Iterator[None]:
-    """Keep a Spark of the user's from a warning for each page of state that is not there yet.
-
-    Its level is what it was afterwards. Where the user has set one, it stays.
-    """
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    log4j = jvm.org.apache.logging.log4j
-    known = log4j.LogManager.getContext(False).getConfiguration().getLoggers()
-    if known.containsKey(_SERVER):
-        yield
-        return
-    configurator = log4j.core.config.Configurator
-    configurator.setLevel(_SERVER, log4j.Level.ERROR)
-    try:
-        yield
-    finally:
-        with suppress(Exception):  # the JVM may be gone
-            log4j.LogManager.getContext(False).getConfiguration().removeLogger(_SERVER)
-            log4j.LogManager.getContext(False).updateLoggers()
 
 
 # --- in the workers -------------------------------------------------------------------------

@@ -6,15 +6,12 @@ raises ends the query and is raised again by `check`, as it was.
 
 from __future__ import annotations
 
-import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
@@ -27,23 +24,27 @@ from millpond.errors import (
     StepError,
     UnsupportedCheckpointError,
 )
-from millpond.spark.translated_errors import (
+from millpond.spark.internals.error_texts import (
     disk_trouble,
+    file_in,
     is_damage,
+    is_of_spark,
     is_unsupported,
+    missing_module,
+    named_error,
+    python_part,
     said,
     what_is_damaged,
 )
+from millpond.spark.internals.query_status import has_looked
+from millpond.spark.internals.query_stop import HandlerError, is_stop, sleep_until_stopped
 from millpond.storage.checkpoint import Checkpoint
 from millpond.wire.packed_rows import Row
 
-__all__ = ["Query", "engine_error", "without_py4j_log"]
+__all__ = ["Query", "engine_error"]
 
 # Seconds that a stop waits for a trigger in which no batch has begun.
 _PATIENCE = 5.0
-
-# Where py4j logs what a function of ours raised. It is raised to the caller anyway.
-_PY4J = logging.getLogger("py4j.clientserver")
 
 Handler = Callable[[Iterable[Row], int], None]
 
@@ -54,26 +55,6 @@ _REACHED = 30.0
 
 # Seconds that the query gets to end where nobody waits for it.
 _LEFT = 2.0
-
-
-class _StoppedError(Exception):
-    """Ends the query at the beginning of a batch, where a stop did not."""
-
-
-class _InterruptedError(Exception):
-    """Says that the thread of the query was interrupted, in the words that Spark looks for.
-
-    They are those of py4j's own error. Its text has the whole stack of Java, which is too long for
-    the pattern with which Spark looks.
-    """
-
-
-_InterruptedError.__module__, _InterruptedError.__qualname__ = "py4j.protocol", "Py4JJavaError"
-_INTERRUPTED = "An error occurred while calling Thread.sleep: java.lang.InterruptedException"
-
-
-class _FailedError(Exception):
-    """Stands for an error of the handler, which is kept as it was."""
 
 
 class Query:
@@ -119,8 +100,7 @@ class Query:
         except BaseException as error:
             if self._error is None:
                 self._error = error
-            # Spark takes the text apart with a pattern that a long one is too much for.
-            raise _FailedError(type(error).__name__) from None
+            raise HandlerError(type(error).__name__) from None
         finally:
             self._is_in_batch = False
 
@@ -131,15 +111,9 @@ class Query:
         This is the query's own thread. So another one stops the query, which interrupts this one
         where it sleeps in Java, and Spark takes that for what it is.
         """
-        jvm = batch.sparkSession._jvm
-        assert jvm is not None
         self._stopper = threading.Thread(target=self._stop_when_made, daemon=True)
         self._stopper.start()
-        try:
-            jvm.java.lang.Thread.sleep(int(_REACHED * 1000))
-        except Py4JError:
-            raise _InterruptedError(_INTERRUPTED) from None
-        raise _StoppedError
+        sleep_until_stopped(batch, _REACHED)
 
     def _stop_when_made(self) -> None:
         self._is_made.wait(_REACHED)
@@ -154,7 +128,7 @@ class Query:
     def is_busy(self) -> bool:
         """Whether it has something to process, or has not looked at its sources yet."""
         status = self._query.status
-        self._has_looked = self._has_looked or status["message"].startswith("Waiting for")
+        self._has_looked = self._has_looked or has_looked(status)
         return bool(status["isDataAvailable"]) or not self._has_looked
 
     def ask_to_stop(self) -> None:
@@ -186,14 +160,14 @@ class Query:
                 raise self._error
             is_ours = not hasattr(self._error, "__notes__")  # a sink's own error has a note
             is_of_the_disk = isinstance(self._error, OSError) and is_ours
-            if not _is_spark_error(self._error) and not is_of_the_disk:
+            if not is_of_spark(self._error) and not is_of_the_disk:
                 raise self._error
             raise engine_error(self._error, self._checkpoint) from self._error
         try:
             failure = self._query.exception()
         except Exception as error:
             failure = error
-        if failure is not None and _StoppedError.__name__ not in str(failure):
+        if failure is not None and not is_stop(failure):
             raise engine_error(failure, self._checkpoint)
 
     def abandon(self) -> None:
@@ -208,17 +182,6 @@ class Query:
             self._query.stop()
 
 
-@contextmanager
-def without_py4j_log() -> Iterator[None]:
-    """Keep py4j from logging what a handler raises."""
-    before = _PY4J.level
-    _PY4J.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        _PY4J.setLevel(before)
-
-
 def _collected(batch: DataFrame) -> Iterator[Row]:
     """Yield the rows of a batch; the batch runs when the first one is asked for."""
     # As Arrow: `collect` has the JVM write bytes as text, 0.25 s for half a million records.
@@ -229,24 +192,14 @@ def _collected(batch: DataFrame) -> Iterator[Row]:
             yield Row("", -1, kind, payload.as_buffer())
 
 
-def _is_spark_error(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
-
-
-def _file_in(text: str) -> str:
-    """Return the file that a text names; "" where it names none."""
-    found = re.search(r"(?:file:)?(/[^\s'\",:\]]+)", text)
-    return "" if found is None else found[1]
-
-
 def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
     """Return Spark's message as an error of ours, without the JVM's stack."""
     text = said(error)
-    ours = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
-    if ours and isinstance(kind := getattr(errors, ours[1], None), type) and kind is not StepError:
-        return kind(ours[2].strip())  # type: ignore[no-any-return]
+    name, about = named_error(text)
+    if isinstance(kind := getattr(errors, name, None), type) and kind is not StepError:
+        return kind(about)  # type: ignore[no-any-return]
     if trouble := disk_trouble(text):
-        file = _file_in(text)
+        file = file_in(text)
         state = checkpoint.folder.path.partition("/generations/")[0]
         what = "the state" if not file or file.startswith(state) else "a file of the run"
         return StateError(
@@ -265,16 +218,14 @@ def engine_error(error: BaseException, checkpoint: Checkpoint) -> MillpondError:
             "Fix: millpond state repair APP.py repairs it, millpond state verify APP.py says more; "
             'Application(recover="auto") repairs it at the start.'
         )
-    python = text.rfind("Traceback (most recent call last)")
-    fix = "see the message above"
-    missing = re.search(r"ModuleNotFoundError: No module named '([^']+)'", text)
-    if missing and missing[1].partition(".")[0] == "millpond":
+    fix, missing = "see the message above", missing_module(text)
+    if missing.partition(".")[0] == "millpond":
         where = "set PYSPARK_PYTHON to a Python that has millpond, before Spark starts"
         fix = f"{where}; the workers run a Python without it"
     elif missing:
         where = "install it, or put it beside the program, or its folder into PYTHONPATH"
-        fix = f"let the workers find {missing[1]}: {where}"
+        fix = f"let the workers find {missing}: {where}"
     return EngineError(
-        f"Spark stopped the query: {text[max(python, 0) :][:4000]}\n"
+        f"Spark stopped the query: {python_part(text)[:4000]}\n"
         f"Fix: {fix}; state and offsets are as of the last committed batch."
     )

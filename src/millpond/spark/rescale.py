@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millpond.spark.internals.repartition import repartition as divide
 from millpond.spark.statestore import telling
 from millpond.storage.checkpoint import Checkpoint
 
@@ -22,7 +23,7 @@ Fingerprint = tuple[int, int, str]
 def repartition(session: SparkSession, checkpoint: Checkpoint, partitions: int) -> None:
     """Divide the state again."""
     with telling(checkpoint):
-        session._streamingCheckpointManager.repartition(checkpoint.folder.path, partitions)
+        divide(session, checkpoint.folder.path, partitions)
 
 
 def fingerprint(blobs: DataFrame) -> Fingerprint:

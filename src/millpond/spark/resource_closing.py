@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import signal
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from millpond.folders import is_locked
 from millpond.resource import Scope
+from millpond.spark.internals.worker_process import before_the_end
 
 __all__ = ["announce", "close_all"]
 
@@ -55,27 +55,7 @@ def announce(scope: Scope, folder: Path | None) -> None:
     _open[id(scope)] = scope, file, lock
     if os.getpid() not in _is_prepared:
         _is_prepared.add(os.getpid())
-        _close_before_the_end()
-
-
-def _close_before_the_end() -> None:
-    """Close before this process ends: Spark ends workers by `os._exit`, or by SIGHUP."""
-    mine, leave, setting = os.getpid(), os._exit, signal.signal
-
-    def ends(code: int) -> Any:
-        if os.getpid() == mine:
-            _close(ended_only=False)
-        leave(code)
-
-    def keeps(number: Any, handler: Any) -> Any:
-        # Spark sets it to its default before every task.
-        ours = os.getpid() == mine and number == signal.SIGHUP and handler == signal.SIG_DFL
-        return setting(number, _asked if ours else handler)
-
-    os._exit = ends  # type: ignore[assignment]
-    signal.signal = keeps  # type: ignore[assignment]
-    if threading.current_thread() is threading.main_thread():
-        setting(signal.SIGHUP, _asked)
+        before_the_end(lambda: _close(ended_only=False), _asked)
 
 
 def _asked(number: int, frame: Any) -> None:

@@ -32,13 +32,16 @@ from millpond.spark.batch_handler import BatchHandler, BatchInHand
 from millpond.spark.code_shipping import send_package, ship
 from millpond.spark.compile import compile_plan
 from millpond.spark.follow import Follower
-from millpond.spark.logs import without_missing_keys
-from millpond.spark.query import Query, engine_error, without_py4j_log
+from millpond.spark.internals.own_session import methods_kept
+from millpond.spark.internals.py4j_logs import without_py4j_log
+from millpond.spark.internals.settings import PAYLOAD_FILES, is_on
+from millpond.spark.internals.state_server_log import without_missing_keys
+from millpond.spark.query import Query, engine_error
 from millpond.spark.request import Backfill, Limits, Program
 from millpond.spark.resource_closing import close_all
 from millpond.spark.run_sources import RunSources
 from millpond.spark.run_state import RunState
-from millpond.spark.session import methods_kept, partitions_of
+from millpond.spark.session import partitions_of
 from millpond.spark.source import ReaderSettings
 from millpond.spark.stop_signals import StopSignals
 from millpond.spark.watchdog import Watchdog
@@ -316,5 +319,9 @@ def _folders(session: SparkSession, stack: ExitStack) -> _Folders:
         stack.callback(made.remove)
         return made
 
-    names = ("millpond-places-", "millpond-rows-", "millpond-opened-")
-    return _Folders(*map(folder, names))
+    with_files = is_on(session, PAYLOAD_FILES)
+    return _Folders(
+        places=folder("millpond-places-"),
+        payloads=folder("millpond-rows-") if with_files else None,
+        opened=folder("millpond-opened-"),
+    )

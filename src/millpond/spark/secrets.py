@@ -7,7 +7,6 @@ only while Java starts. Spark's page and its log of events hide what sounds like
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,6 @@ __all__ = [
     "REDACTED",
     "REDACTION",
     "passed_by_file",
-    "quiet_py4j",
 ]
 
 REDACTION = "spark.redaction.regex"
@@ -127,37 +125,3 @@ def _escaped(text: str) -> str:
     """
     data = text.encode("utf-16-be")
     return "".join(f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2))
-
-
-# --- py4j -----------------------------------------------------------------------------------
-
-# How many lines of a command say what is called, by its first one. What comes after them are the
-# arguments: settings, and functions with all that they use.
-_SAID = {"c": 3, "i": 2}
-
-# What an answer begins with: whether it is an error, and the type of what it has.
-_TYPE = 3
-
-
-def quiet_py4j() -> None:
-    """Keep py4j from logging its commands, which contain settings and pickled functions.
-
-    Where a program sets the root logger to DEBUG, py4j would follow. A level that was set on py4j's
-    own logger stays; then a command is logged without its arguments.
-    """
-    logger = logging.getLogger("py4j")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
-    for name in ("py4j.java_gateway", "py4j.clientserver"):
-        logging.getLogger(name).addFilter(_without_arguments)  # a second time does nothing
-
-
-def _without_arguments(record: logging.LogRecord) -> bool:
-    what, _, content = str(record.msg).partition(": ")
-    if what == "Command to send":
-        lines = content.splitlines()
-        said = lines[: _SAID.get(lines[0], 1)] if lines else []
-        record.msg, record.args = f"{what}: {' '.join(said)} ...", None
-    elif what == "Answer received":
-        record.msg, record.args = f"{what}: {content[:_TYPE]} ...", None
-    return True

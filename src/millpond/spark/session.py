@@ -15,27 +15,41 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD, SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
 
 from millpond.config import MOST_PARTITIONS, PARTITIONS
 from millpond.errors import ConfigError, EngineError, MillpondError
 from millpond.folders import java_folder
-from millpond.spark.class_archive import options_for_use
-from millpond.spark.fork_server import open_fork_server
+from millpond.spark.internals.class_archive import options_for_use
+from millpond.spark.internals.fork_server import open_fork_server
+from millpond.spark.internals.jvm import is_set, is_stopped, running_context, variable_of_jvm
+from millpond.spark.internals.jvm_process import (
+    forget_dead_jvm,
+    found_gateway,
+    has_gateway,
+    launched_gateway,
+)
+from millpond.spark.internals.own_session import session_beside
+from millpond.spark.internals.py4j_logs import quiet_py4j
+from millpond.spark.internals.settings import (
+    FILE_MANAGER,
+    FORMATS,
+    LOCAL,
+    OBJECT_STORE,
+    QUERY,
+    SESSION,
+    WITH_SECRET,
+    file_manager,
+)
+from millpond.spark.internals.sockets import socket_settings
 from millpond.spark.logs import log_options
 from millpond.spark.secrets import (
     DEFAULT_OPTIONS,
     EXTRA_OPTIONS,
-    REDACTED,
-    REDACTION,
     passed_by_file,
-    quiet_py4j,
 )
-from millpond.spark.sockets import socket_settings
 from millpond.spark.stderr import passed_on
 from millpond.spark.versions import (
     check_connect,
@@ -46,91 +60,11 @@ from millpond.spark.versions import (
     java_version,
     judge,
 )
-from millpond.storage.files import is_object_store, is_remote
+from millpond.storage.files import is_object_store
 
-__all__ = [
-    "OBJECT_STORE",
-    "check_start",
-    "end_jvm",
-    "has_session",
-    "methods_kept",
-    "open_session",
-    "partitions_of",
-    "register",
-]
+__all__ = ["check_start", "has_session", "open_session", "partitions_of"]
 
 logger = logging.getLogger("millpond")
-
-# Set where Spark is started here.
-_SESSION = {
-    # A page for people who want it is asked for with spark_config; without it a start is faster.
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # Outputs of a batch pass the driver; their size is bounded by max_records_per_batch.
-    "spark.driver.maxResultSize": "0",
-    "spark.driver.memory": "3g",
-    "spark.sql.session.timeZone": "UTC",
-    # What Spark's page and its log of events do not show.
-    REDACTION: REDACTED,
-}
-
-_LOCAL = {
-    # Listening on the loopback address only; on a cluster the workers must reach the driver.
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # Workers are forked with their imports done.
-    "spark.python.daemon.module": "millpond.spark.daemon",
-    # The buffer that each broadcast takes, of which a batch makes three, some kilobytes each. Spark
-    # takes 4 MB if it is not told: two thirds of all memory that a small batch asked for.
-    "spark.broadcast.blockSize": "256k",
-}
-
-# Other users of the machine could connect to Spark's ports, too. Spark makes a secret for each
-# start; for a cluster, the user has to.
-_WITH_SECRET = {"spark.authenticate": "true"}
-
-# Set in the session of ours, whoever started Spark.
-_QUERY = {
-    # State larger than memory, and the only provider that transformWithState takes.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    # Upload changes per batch, snapshots in the background.
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Checksums, and a batch that is run again never mixes with its first attempt.
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    # Counting rows costs a read per write; we count keys ourselves.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # Replans a batch that is too small to gain from it.
-    "spark.sql.adaptive.enabled": "false",
-    # Rows are packed: one may hold a whole key group, so few make a message.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1024",
-    # How far back people can look.
-    "spark.sql.streaming.minBatchesToRetain": "100",
-}
-
-OBJECT_STORE = {
-    # The stream that Hadoop 3.5 takes by default remembers what it has read. Of a commit that was
-    # written again after a repair it asked for the old one: "412, pre-conditions did not hold".
-    "fs.s3a.input.stream.type": "classic",
-}
-
-# What a checkpoint is written in: the forms of Spark 4.3, which are read here and in `checkpoint`.
-# Nobody's settings change them; a checkpoint in another form could not be repaired.
-FORMATS = {
-    "spark.sql.streaming.offsetLog.formatVersion": "1",
-    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
-    "spark.sql.streaming.transformWithState.stateSchemaVersion": "3",
-    "spark.sql.streaming.stateStore.rocksdb.formatVersion": "5",
-    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "2",
-    "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "false",
-    "spark.sql.streaming.queryEvolution.enableSinkEvolution": "false",
-}
-
-_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 def open_session(
@@ -164,13 +98,13 @@ def open_session(
         logs = log_options(config, state_dir)
         options = f"{logs} {_java_options(config, lasts=lasts)}".strip()
         spark = _start(master or "local[*]", config, options, name)
-    session = _beside(spark)
+    session = session_beside(spark)
     late = {PARTITIONS} & config.keys() if is_new else config.keys()
     _set_where_possible(session, {key: config[key] for key in config if key in late})
     if is_object_store(str(state_dir)):
         for key, value in OBJECT_STORE.items():
             session.conf.set(key, config.get(f"spark.hadoop.{key}", value))
-    for key, value in {**_QUERY, _MANAGER: _file_manager(str(state_dir))}.items():
+    for key, value in {**QUERY, FILE_MANAGER: file_manager(str(state_dir))}.items():
         session.conf.set(key, config.get(key, value))
     for key, value in FORMATS.items():
         session.conf.set(key, value)
@@ -184,7 +118,7 @@ def check_start(master: str | None, spark: SparkSession | None, config: dict[str
         ConfigError: where a setting asks for what is not supported.
         EngineError: where Spark, Java or Python does not fit.
     """
-    _forget_dead_session()
+    forget_dead_jvm()
     check_connect(master, config)
     if spark is not None or has_session():
         _check_running(spark)
@@ -196,18 +130,17 @@ def _check_running(spark: SparkSession | None) -> None:
     """Refuse Spark as it runs: it is stopped, of another version, or has another Python."""
     if spark is not None:
         check_session(spark)
-    context = SparkContext._active_spark_context if spark is None else spark.sparkContext
-    if context is None or context._jsc is None:
+    context = running_context() if spark is None else spark.sparkContext
+    if context is None or is_stopped(context):
         msg = "the session given with spark= is stopped."
         raise ConfigError(f"{msg}\nFix: SparkSession.builder.getOrCreate() makes another one.")
     if wrong := judge(context.version, "the session runs on Spark"):
         raise EngineError(f"{wrong}\nFix: use a cluster of Spark 4.3, or the Spark of pyspark.")
     if context is _started[0] or not context.master.startswith("local"):
         return
-    jvm = context._jvm
-    assert jvm is not None
     # For what the JVM starts by itself, as it looks for it: sources, for example.
-    told = map(jvm.java.lang.System.getenv, ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+    names = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    told = (variable_of_jvm(context, name) for name in names)
     of_jvm = next(filter(None, told), "python3")
     fix = "set os.environ['PYSPARK_PYTHON'] = sys.executable before the session is made"
     for python in dict.fromkeys([context.pythonExec, of_jvm]):
@@ -220,48 +153,6 @@ _started: list[SparkContext | None] = [None]
 _by_file: dict[str, str] = {}
 """Options of Java that the user gave at that start; Spark itself knows only the files they were in.
 """
-
-
-def _beside(spark: SparkSession) -> SparkSession:
-    """Return a session with the same context and settings of its own."""
-    with methods_kept():
-        java = spark._jsparkSession.cloneSession()
-        session = SparkSession(spark.sparkContext, java)
-    # A clone has no listeners, and people watch their queries with them.
-    listeners = spark._jsparkSession.streams().listListeners()
-    for listener in listeners:
-        java.streams().addListener(listener)
-    return session
-
-
-def register(session: SparkSession, source: type[DataSource]) -> None:
-    """Register a source in a session, whichever session is the active one.
-
-    Spark looks in the active one whether the name is taken (seen with 4.3).
-    """
-    jvm = session._jvm
-    assert jvm is not None
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
-    try:
-        session.dataSource.register(source)
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
-
-
-@contextmanager
-def methods_kept() -> Iterator[None]:
-    """Let `RDD.toDF` make frames of the user's session again: PySpark binds it to the newest."""
-    before = RDD.__dict__.get("toDF")
-    try:
-        yield
-    finally:
-        if before is not None:
-            RDD.toDF = before
 
 
 def _set_where_possible(session: SparkSession, config: dict[str, str]) -> None:
@@ -283,7 +174,7 @@ def _set_where_possible(session: SparkSession, config: dict[str, str]) -> None:
 
 def partitions_of(session: SparkSession) -> int:
     """Return how many partitions new state gets: as many as the user set, or one for each core."""
-    if not session._jconf.contains(PARTITIONS):
+    if not is_set(session, PARTITIONS):
         return int(session.sparkContext.defaultParallelism)
     asked = int(session.conf.get(PARTITIONS))
     if not 1 <= asked <= MOST_PARTITIONS:
@@ -294,18 +185,7 @@ def partitions_of(session: SparkSession) -> int:
 
 def has_session() -> bool:
     """Tell whether Spark runs in this process already."""
-    return SparkContext._active_spark_context is not None
-
-
-def _file_manager(state_dir: str) -> str:
-    """Return what writes the files of a checkpoint.
-
-    The one of FileContext replaces a file in one step, as HDFS can. On a local disk it starts a
-    chmod process for every file (measured: 206 ms a batch, and 132 with the other one), whose
-    rename replaces, too. In an object store a file appears whole, and nothing is renamed.
-    """
-    by_context = is_remote(state_dir) and not is_object_store(state_dir)
-    return f"{_MANAGERS}.File{'Context' if by_context else 'System'}BasedCheckpointFileManager"
+    return running_context() is not None
 
 
 def _start(master: str, config: dict[str, str], options: str, name: str) -> SparkSession:
@@ -313,12 +193,12 @@ def _start(master: str, config: dict[str, str], options: str, name: str) -> Spar
     is_local = master.startswith("local")
     python = _python() if is_local else sys.executable
     conf = SparkConf().setMaster(_with_second_try(master)).setAppName(f"millpond {name}")
-    local = {**_LOCAL, **socket_settings()} if is_local else {}
+    local = {**LOCAL, **socket_settings()} if is_local else {}
     if is_local and not master.startswith("local-cluster"):
-        local |= _WITH_SECRET
+        local |= WITH_SECRET
     # The shuffle partitions belong to this application; Spark may serve others later.
     config = {key: str(value) for key, value in config.items() if key != PARTITIONS}
-    for key, value in {**_SESSION, **local, DEFAULT_OPTIONS: options}.items():
+    for key, value in {**SESSION, **local, DEFAULT_OPTIONS: options}.items():
         if key not in config or key == DEFAULT_OPTIONS:
             conf.set(key, value)
     variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -359,10 +239,10 @@ _FOR_JAVA = (DEFAULT_OPTIONS, EXTRA_OPTIONS)
 
 def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
     """Return the way to the JVM; start one where there is none, with the user's settings."""
-    if SparkContext._gateway is not None:
+    if has_gateway():
         return None
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the JVM, and this program
-        return launch_gateway(conf)
+    if (found := found_gateway(conf)) is not None:
+        return found
     folder = None if _has_own_folder(config) else java_folder()
     ours = "" if folder is None else f'-Djava.io.tmpdir="{folder.path}"'
     locks = [] if folder is None else [folder.fileno()]
@@ -372,9 +252,7 @@ def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
             conf.set(DEFAULT_OPTIONS, " ".join(filter(None, options)))
             _by_file.clear()
             _by_file.update({key: config[key] for key in config if key in _FOR_JAVA})
-            streams = {"stderr": stderr, "pass_fds": locks}
-            gateway = launch_gateway(conf, {**streams, "start_new_session": True})
-        _leave_signals_to_program(gateway)
+            gateway = launched_gateway(conf, stderr=stderr, pass_fds=locks)
         if folder is not None:  # it is the JVM's, which removes it after all its other files
             gateway.jvm.java.io.File(str(folder.path)).deleteOnExit()
             folder.hand_over()
@@ -383,15 +261,6 @@ def _gateway(conf: SparkConf, config: dict[str, str]) -> Any:
             folder.remove()
         raise
     return gateway
-
-
-def _leave_signals_to_program(gateway: Any) -> None:
-    """Let the JVM go on when a service manager sends SIGTERM to every process at once.
-
-    This program decides when the run ends, and the JVM ends when its standard input does.
-    """
-    signals = gateway.jvm.sun.misc
-    signals.Signal.handle(signals.Signal("TERM"), signals.SignalHandler.SIG_IGN)
 
 
 def _has_own_folder(config: dict[str, str]) -> bool:
@@ -446,31 +315,6 @@ def _has_one_step() -> bool:
     java = find_java()
     version = None if java is None else java_version(java)
     return sys.platform == "linux" and version is not None and version < 26
-
-
-def end_jvm() -> int:
-    """End the JVM of this process, wait until it has, and return its exit code."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
-        return 0
-    process.stdin.close()
-    return int(process.wait())
-
-
-def _forget_dead_session() -> None:
-    """Let a new JVM be started where the one of an earlier run in this process has died.
-
-    PySpark keeps its gateway forever and has no call for this, so its own fields are cleared.
-    """
-    context = SparkContext._active_spark_context
-    if context is None:
-        return
-    try:
-        context._jsc.sc().isStopped()
-    except Exception:
-        SparkContext._active_spark_context = None
-        SparkContext._gateway = SparkContext._jvm = None
-        SparkSession._instantiatedSession = None
 
 
 @contextmanager

@@ -17,12 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from millpond.connectors.protocols import Offsets
 from millpond.documents import unsealed
@@ -30,6 +24,12 @@ from millpond.driver.clock_jumps import JumpWatch
 from millpond.driver.timekeeper import Clockwork, Timekeeper
 from millpond.errors import TopicError
 from millpond.spark.code_shipping import Shipment
+from millpond.spark.internals.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
 

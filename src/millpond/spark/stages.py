@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row as SparkRow
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from millpond.errors import BrokerError, TopicError
 from millpond.program.plan import Plan, Stage
 from millpond.spark.activity import place_here
 from millpond.spark.code_shipping import Shipment
+from millpond.spark.internals.processor import KeyGroupProcessor, PackedRow
+from millpond.spark.internals.state_client import OneByOne, Pipelined
 from millpond.spark.source import WAKE
-from millpond.spark.state_client import BLOB, BLOB_ID, SparkStore
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import Row, wake_row
 from millpond.wire.place import Place
@@ -29,8 +29,6 @@ from millpond.worker.read_source import entered, given_up, read_range, run_sourc
 from millpond.worker.stage import StageRunner
 
 __all__ = ["LayerProcessor", "ReadStage", "RowsStage"]
-
-_PackedRow = SparkRow("scope", "grp", "kind", "payload", "clock")
 
 _ROWS_PER_MESSAGE = 64
 
@@ -172,27 +170,22 @@ def _messages(rows: Iterator[Row], groups_back: int) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class LayerProcessor(StatefulProcessor):
-    """All stateful stages of one layer; Spark's key is (scope, key group)."""
+class LayerProcessor(KeyGroupProcessor):
+    """All stateful stages of one layer."""
 
-    def __init__(self, shipment: Shipment, layer: int) -> None:
+    def __init__(self, shipment: Shipment, layer: int, pipelined: bool) -> None:
+        super().__init__(pipelined)
         self._shipment = shipment
         self._layer = layer
         self._runners: dict[str, StageRunner] = {}
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getMapState("pages", BLOB_ID, BLOB)
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: Any
+    def handle(
+        self, scope: str, group: int, rows: Iterator[Any], store: Pipelined | OneByOne
     ) -> Iterator[SparkRow]:
-        scope, group = key
-        packed = (Row(*row) for row in rows)
-        runner, store = self._runner(scope), SparkStore(self._state)
+        packed, runner = (Row(*row) for row in rows), self._runner(scope)
         given = packed if runner is None else run_group(runner, packed, store, group)
         for row in given:
-            yield _PackedRow(*row)
-        store.settle()
+            yield PackedRow(*row)
 
     def _runner(self, scope: str) -> StageRunner | None:
         """Return the stage of a scope, or None where rows only pass by on their way."""

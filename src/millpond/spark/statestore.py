@@ -14,8 +14,6 @@ from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +25,15 @@ from millpond.errors import (
     StateError,
     UnsupportedCheckpointError,
 )
-from millpond.spark.translated_errors import is_damage, is_unsupported, said, what_is_damaged
+from millpond.spark.internals.error_texts import (
+    SPARK_ERRORS,
+    is_damage,
+    is_of_reader,
+    is_unsupported,
+    said,
+    what_is_damaged,
+)
+from millpond.spark.internals.state_reader import changed_blobs, operator_of, stored_blobs
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
@@ -97,8 +103,9 @@ class StateReader:
     def group(self, scope: str, group: int, batch: int, layer: int | None = None) -> MemoryStore:
         """Return the blobs of one key group; only one layer is read where it is known which."""
         blobs = self.blobs(batch)
-        if layer is not None:  # Spark counts its operators from the last one on
-            blobs = blobs_at(self.session, self.checkpoint, self._layers - layer, batch)
+        if layer is not None:
+            operator = operator_of(layer, self._layers)
+            blobs = blobs_at(self.session, self.checkpoint, operator, batch)
         asked = blobs.where((F.col("scope") == scope) & (F.col("grp") == group))
         with telling(self.checkpoint):
             found = asked.select("id", "blob").collect()
@@ -158,18 +165,9 @@ class StateReader:
     def _feed(self, first: int, last: int) -> DataFrame:
         whole: DataFrame | None = None
         for layer in range(self._layers):
-            reader = _reader(self.session, layer).option("readChangeFeed", True)
-            reader = reader.option("changeStartBatchId", first).option("changeEndBatchId", last)
+            path = self.checkpoint.folder.path
             with telling(self.checkpoint):
-                frame = reader.load(self.checkpoint.folder.path).select(
-                    "key.scope",
-                    "key.grp",
-                    "batch_id",
-                    F.col("user_map_key.id").alias("id"),
-                    F.when(F.col("change_type") == "update", F.col("user_map_value.blob")).alias(
-                        "blob"
-                    ),
-                )
+                frame = changed_blobs(self.session, path, layer, first, last)
             whole = frame if whole is None else whole.unionAll(frame)
         assert whole is not None
         return whole
@@ -252,20 +250,9 @@ def largest(rows: DataFrame, changed: DataFrame | None, limit: int, by: str) -> 
 
 
 def blobs_at(session: SparkSession, checkpoint: Checkpoint, layer: int, batch: int) -> DataFrame:
-    """Return what one layer has stored after a batch: scope, grp, id, blob."""
+    """Return what one operator has stored after a batch: scope, grp, id, blob."""
     with telling(checkpoint):
-        frame = _reader(session, layer).option("batchId", batch).load(checkpoint.folder.path)
-    return frame.select(
-        "key.scope",
-        "key.grp",
-        F.col("user_map_key.id").alias("id"),
-        F.col("user_map_value.blob").alias("blob"),
-    )
-
-
-def _reader(session: SparkSession, layer: int) -> Any:
-    reader = session.read.format("statestore")
-    return reader.option("operatorId", layer).option("stateVarName", "pages")
+        return stored_blobs(session, checkpoint.folder.path, layer, batch)
 
 
 @contextmanager
@@ -273,7 +260,7 @@ def telling(checkpoint: Checkpoint) -> Iterator[None]:
     """Say what Spark could not read, without the JVM's stack."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         raise told(error, checkpoint) from error
 
 
@@ -284,7 +271,7 @@ def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineErr
         msg = f"another version of Spark wrote the state: {what_is_damaged(text, checkpoint)}."
         fix = "read it with the versions of pyspark and millpond that wrote it."
         return UnsupportedCheckpointError(f"{msg}\nFix: {fix}")
-    if is_damage(text, checkpoint.folder.path) or "STDS_" in text:
+    if is_damage(text, checkpoint.folder.path) or is_of_reader(text):
         msg = (
             f"the state cannot be read: {what_is_damaged(text, checkpoint)}.\n"
             "Fix: millpond state repair TARGET repairs it; millpond state verify TARGET says more."

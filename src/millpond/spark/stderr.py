@@ -9,33 +9,17 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from millpond.spark.internals.printed_lines import is_at_every_start, is_dying, is_of_spark
+
 __all__ = ["passed_on"]
 
-# Lines of Java and PySpark that come with every start, from their beginning to their end.
-_AT_EVERY_START = re.compile(
-    r"WARNING: Using incubator modules: jdk\.incubator\.vector$"
-    r"|(Starting )?Streaming TransformWithStateIn\w+ Python worker\b"
-)
-
-# The last line of a traceback of a worker whose query was stopped under it.
-_DYING = re.compile(
-    r"BrokenPipeError|ConnectionResetError|EOFError|.*CANNOT_OPEN_SOCKET|KeyboardInterrupt"
-)
-
 _TRACEBACK = "Traceback (most recent call last)"
-
-# Files whose tracebacks these are: Python's own, PySpark's, and this package's part for Spark.
-_STDLIB = sysconfig.get_paths()["stdlib"] + "/"
-_OURS = ("/pyspark/", "/py4j/", "/millpond/spark/")
-_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 # What stands between two tracebacks of one error, and the seconds in which it comes.
 _CHAIN = ("During handling of the above", "The above exception was")
@@ -80,7 +64,7 @@ def pass_on(pipe: Any) -> None:
             return
         if held or text.startswith(_TRACEBACK):
             held.append(text)
-        elif _AT_EVERY_START.match(text.rstrip()):
+        elif is_at_every_start(text):
             is_after = True  # PySpark writes an empty line after each of its own
             continue
         elif not (is_after and not text.strip()):
@@ -106,15 +90,7 @@ def _last(held: list[str]) -> str:
 
 def _write(held: list[str]) -> None:
     frames = [line for line in held if line.startswith('  File "')]
-    is_of_spark = all(_is_of_spark(line) for line in frames)
+    is_theirs = all(map(is_of_spark, frames))
     # One without its last line is of a process that was killed while it wrote.
-    if not is_of_spark or not (_is_open(held) or _DYING.match(_last(held))):
+    if not is_theirs or not (_is_open(held) or is_dying(_last(held))):
         sys.stderr.write("".join(held))
-
-
-def _is_of_spark(line: str) -> bool:
-    """Tell whether a line of a traceback names a file of Spark or of Python itself."""
-    file = line.split('"')[1]
-    if any(part in file for part in _OURS) or file.startswith("<frozen "):
-        return True
-    return file.startswith(_STDLIB) and not any(part in file for part in _INSTALLED)

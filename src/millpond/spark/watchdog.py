@@ -15,7 +15,8 @@ from typing import Any
 from millpond.driver.waiting import WORTH_A_WORD, Waiting, Waits
 from millpond.errors import EngineError, MillpondError, StepError
 from millpond.program.plan import Plan
-from millpond.spark.worker_places import Places, Worker, lost_task
+from millpond.spark.internals.error_texts import lost_task
+from millpond.spark.worker_places import Places, Worker
 from millpond.state.codec import Codec
 from millpond.wire.place import RUNS
 

@@ -29,7 +29,7 @@ from millpond.state.codec import Codec
 from millpond.wire.place import IDLE, READS, RUNS, SIZE, SPARE, Spot
 from millpond.worker.key_group import key_decoder
 
-__all__ = ["Places", "lost_task"]
+__all__ = ["Places"]
 
 # Seconds without a sign of the thread that looks after which a call into C is taken to hold
 # Python's lock.
@@ -37,8 +37,6 @@ _SILENT = 5.0
 
 # Seconds in which a worker that is asked for its lines writes them.
 _ANSWER = 0.05
-
-_LOST = re.compile(r"\(TID (\d+)\).*?Python worker exited unexpectedly", re.DOTALL)
 
 _FIX_SLOW = (
     "wait, if it may take so long; else correct what the function waits for. "
@@ -227,12 +225,6 @@ class Places:
                 break
             users.append(f'  File "{path}", line {line}, in {name}')
         return _traced(reversed(users))
-
-
-def lost_task(text: str) -> int | None:
-    """Return the task whose Python worker was lost, if that is what Spark says."""
-    found = _LOST.search(text)
-    return None if found is None else int(found[1])
 
 
 def _told_in(data: bytes) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Files of a state directory, wherever it lies.
 
 A `Location` is one file or folder: a path, and what can read and write there. `LocalFiles` is
-that for this machine; `spark.hadoop.HadoopFiles` for every place that Hadoop knows. A file
+that for this machine; `HadoopFiles` of `spark.internals` for every place that Hadoop knows. A file
 appears whole or not at all.
 """
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
 from millpond.errors import EngineError
-from millpond.spark.state_client import SparkStore
+from millpond.spark.internals.state_client import Pipelined
 
 
 class Server:
@@ -87,7 +87,7 @@ def server():
 
 
 def test_many_blobs_come_and_go_in_order(server):
-    store = SparkStore(server.state)
+    store = Pipelined(server.state)
     for i in range(500):
         store.put(b"p%d" % i, b"x" * (i * 200))
     store.delete(b"p7")
@@ -103,7 +103,7 @@ def test_many_blobs_come_and_go_in_order(server):
 
 
 def test_what_was_fetched_is_forgotten_where_it_is_written(server):
-    store = SparkStore(server.state)
+    store = Pipelined(server.state)
     store.put(b"p", b"old")
     store.fetch([b"p"])
     store.put(b"p", b"new")
@@ -115,7 +115,7 @@ def test_what_was_fetched_is_forgotten_where_it_is_written(server):
 @pytest.mark.parametrize("fails_at", [0, 1, 40])
 def test_a_server_that_gives_up_is_not_waited_for(server, fails_at):
     server.fails_at = fails_at
-    store = SparkStore(server.state)
+    store = Pipelined(server.state)
     with pytest.raises(EngineError, match=r"gave up: no such thing(.|\n)*Fix:"):
         for i in range(100):
             store.put(b"%d" % i, b"x")
@@ -134,14 +134,14 @@ def test_the_bytes_of_a_row_are_cut_out(server, blob):
     # What PySpark itself would read, and what we take without it.
     assert pickle.loads(row_of_spark(blob))[0] == blob
     server.blobs[b"p"] = blob
-    assert SparkStore(server.state).get(b"p") == blob
+    assert Pipelined(server.state).get(b"p") == blob
 
 
 @pytest.mark.parametrize("blob", BLOBS)
 def test_a_row_that_is_pickled_otherwise_is_unpickled(server, blob):
     server.row = lambda blob: pickle.dumps((bytearray(blob),))
     server.blobs[b"p"] = blob
-    assert SparkStore(server.state).get(b"p") == blob
+    assert Pipelined(server.state).get(b"p") == blob
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -151,4 +151,4 @@ def test_a_row_that_is_pickled_otherwise_is_unpickled(server, blob):
 def test_a_server_that_hangs_up_is_not_taken_for_one_without_blobs(server, at, last_words):
     server.hangs_up_at, server.last_words = at, last_words
     with pytest.raises(EOFError):
-        SparkStore(server.state).fetch([b"p%d" % i for i in range(5)])
+        Pipelined(server.state).fetch([b"p%d" % i for i in range(5)])

@@ -2,6 +2,12 @@
 
 Takes a Spark session, whose settings have what a store asks for (an endpoint, a key); gives
 `Files`. Not for data: everything passes py4j, one call after the other.
+
+Relies on: `sessionState().newHadoopConf()` of the JVM's session; Hadoop's own classes, the names of
+    its exceptions, and the texts of a missing connector and of a conditional write that conflicts.
+Seen with: 4.3, with Hadoop 3.5.
+Without it: state in an object store or HDFS cannot be reached, or a start race is lost.
+For Spark 4.4: the version of Hadoop that it brings; `RemoteFileChangedException`.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millpond.errors import StateError
-from millpond.spark.session import OBJECT_STORE
+from millpond.spark.internals.jvm import array_of, java_session, jvm_of
+from millpond.spark.internals.settings import OBJECT_STORE
 from millpond.storage.files import FileInfo, is_object_store
 
 __all__ = ["HadoopFiles"]
@@ -39,11 +46,9 @@ class HadoopFiles:
     """Files through Hadoop's own client."""
 
     def __init__(self, session: SparkSession) -> None:
-        context = session.sparkContext
-        jvm, gateway = context._jvm, context._gateway
-        assert jvm is not None and gateway is not None
+        jvm = jvm_of(session)
         # A copy, with what the session has set beyond the context.
-        self._conf = session._jsparkSession.sessionState().newHadoopConf()
+        self._conf = java_session(session).sessionState().newHadoopConf()
         for key, value in OBJECT_STORE.items():
             self._conf.setIfUnset(key, value)
         hadoop = jvm.org.apache.hadoop.fs
@@ -51,8 +56,8 @@ class HadoopFiles:
         self._path, self._context, self._util = hadoop.Path, hadoop.FileContext, hadoop.FileUtil
         self._streams, self._crc32c = jvm.org.apache.commons.io.IOUtils, jvm.java.util.zip.CRC32C
         rename = hadoop.Options.Rename
-        self._replace, self._keep = gateway.new_array(rename, 1), gateway.new_array(rename, 1)
-        self._replace[0], self._keep[0] = rename.OVERWRITE, rename.NONE
+        self._replace = array_of(session, rename, rename.OVERWRITE)
+        self._keep = array_of(session, rename, rename.NONE)
         self._systems: dict[str, Any] = {}
 
     def read(self, path: str) -> bytes | None:

@@ -4,6 +4,13 @@ Run as `python -I -S fork_client.py SERVER PYTHON -m module ...`, in a few milli
 imports almost nothing. Hands over its standard streams, its arguments and its environment, stands
 for the process that it got until that one ends, and starts an ordinary Python where there is no
 server.
+
+Relies on: a command of the form `python -m module`; `pyspark.zip`, `py4j-*.zip` and
+    `spark-core_*.jar` as what Spark adds to `PYTHONPATH`.
+Seen with: 4.3.
+Without it: another command gets an ordinary Python; a zip of another name is compiled again by each
+    process.
+For Spark 4.4: `PythonUtils.sparkPythonPath`, and who calls `ProcessBuilder`.
 """
 
 from __future__ import annotations

@@ -6,12 +6,21 @@ that forks workers), each with half a second and more of imports. The fork serve
 the JVM, imports once, and forks each of them in milliseconds: `fork_client`, which Spark takes for
 Python, hands over streams, arguments and environment. The server ends when the program that started
 it does.
+
+Relies on: `PYSPARK_PYTHON` for every Python that the JVM starts; the modules that it runs with
+    `-m`; a protocol by streams, arguments, environment and signals only.
+Seen with: 4.3.
+Without it: an ordinary Python is started, and a start takes seconds longer. So it is, too, where
+    `PYSPARK_PYTHON` is set. A module of another name is imported after the fork.
+For Spark 4.4: `PythonUtils`, `PythonWorkerFactory`, `StreamingPythonRunner`,
+    `PythonPlannerRunner` for the modules.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
+import importlib
 import json
 import os
 import runpy
@@ -62,7 +71,7 @@ def _start() -> tuple[str, subprocess.Popen[bytes]]:
         listener.bind(str(folder / _SOCKET))
         listener.listen(64)  # who comes while the fork server imports waits
         server = subprocess.Popen(
-            [sys.executable, "-m", "millpond.spark.fork_server", str(listener.fileno())],
+            [sys.executable, "-m", "millpond.spark.internals.fork_server", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -93,14 +102,21 @@ def serve(listener: socket.socket) -> None:
         connection.close()
 
 
-def _import() -> None:
-    import pyspark.sql.streaming.python_streaming_source_runner
-    import pyspark.sql.streaming.transform_with_state_driver_worker
-    import pyspark.sql.worker.create_data_source
-    import pyspark.sql.worker.lookup_data_sources
-    import pyspark.sql.worker.plan_data_source_read  # noqa: F401
+MODULES = (
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "millpond.spark.internals.daemon",
+)
+"""What Spark runs with `-m`."""
 
-    import millpond.spark.daemon  # noqa: F401
+
+def _import() -> None:
+    for module in MODULES:
+        with suppress(ModuleNotFoundError):  # the process that wants it says what is missing
+            importlib.import_module(module)
 
 
 def _live(connection: socket.socket) -> int:

@@ -1,12 +1,47 @@
-"""What Spark says when something fails, without the JVM's stack."""
+"""What is recognised by the text of an error: damage, another version, a full disk, a lost worker.
+
+Relies on: the English texts and error classes of Spark, RocksDB, Hadoop, Java and the system; the
+    marks between a message and the JVM's stack; the name of an error of ours in a traceback that
+    comes from a worker.
+Seen with: 4.3.
+Without it: the error is reported as it came, with `Fix: correct what Spark reports`; damage that is
+    not recognised is not repaired by itself. What is wrongly taken for damage is not repaired
+    either, as long as checksums fit.
+For Spark 4.4: `error-conditions.json` for the conditions named here; `PythonWorker` for "exited
+    unexpectedly".
+"""
 
 from __future__ import annotations
 
 import re
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from millpond.storage.checkpoint import Checkpoint
 
-__all__ = ["disk_trouble", "is_damage", "is_unsupported", "said", "what_is_damaged"]
+__all__ = [
+    "JVM_LOST",
+    "SPARK_ERRORS",
+    "disk_trouble",
+    "file_in",
+    "is_damage",
+    "is_of_reader",
+    "is_of_spark",
+    "is_unsupported",
+    "lost_task",
+    "missing_module",
+    "named_error",
+    "python_part",
+    "said",
+    "what_is_damaged",
+]
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+"""What a call of Spark raises, where it says something about a file, a query or a task."""
+
+JVM_LOST = (ConnectionError, Py4JError)
+"""What a call raises whose JVM is gone."""
 
 # What Spark says when files of a checkpoint are torn, changed or gone.
 _DAMAGE = re.compile(
@@ -75,3 +110,45 @@ def what_is_damaged(text: str, checkpoint: Checkpoint) -> str:
     about = [line for line in lines if checkpoint.folder.path in line]
     said = next(iter(about or [line for line in lines if _DAMAGE.search(line)] or lines), "")
     return said[-500:] if checkpoint.folder.path in said else f"{said[-500:]} ({checkpoint.folder})"
+
+
+def is_of_reader(text: str) -> bool:
+    """Tell whether Spark's reader of state stores reports it."""
+    return "STDS_" in text
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Tell whether it is an error of Spark or of the way to it, and not of a function."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def file_in(text: str) -> str:
+    """Return the file that a text names; "" where it names none."""
+    found = re.search(r"(?:file:)?(/[^\s'\",:\]]+)", text)
+    return "" if found is None else found[1]
+
+
+def named_error(text: str) -> tuple[str, str]:
+    """Return the class of an error of ours that a worker raised, and its text; "" without one."""
+    found = re.search(r"^millpond\.errors\.(\w+): (.*)", text, re.MULTILINE | re.DOTALL)
+    return ("", "") if found is None else (found[1], found[2].strip())
+
+
+def missing_module(text: str) -> str:
+    """Return the module that a worker could not import; "" where it is not about one."""
+    found = re.search(r"ModuleNotFoundError: No module named '([^']+)'", text)
+    return "" if found is None else found[1]
+
+
+def python_part(text: str) -> str:
+    """Return the last traceback of a text, and what comes after it; all of it without one."""
+    return text[max(text.rfind("Traceback (most recent call last)"), 0) :]
+
+
+_LOST = re.compile(r"\(TID (\d+)\).*?Python worker exited unexpectedly", re.DOTALL)
+
+
+def lost_task(text: str) -> int | None:
+    """Return the task whose Python worker was lost, if that is what Spark says."""
+    found = _LOST.search(text)
+    return None if found is None else int(found[1])

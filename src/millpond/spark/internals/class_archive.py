@@ -4,6 +4,12 @@ Spark loads more than ten thousand classes before the first record. A class-data
 made by `cli.warmup`, in the user's cache folder, and used by every start that finds one. Its name
 says for which Java and which jars it is; beyond that the JVM itself compares, and goes without
 where anything differs.
+
+Relies on: the folder `jars` in the package pyspark; `-XX:SharedArchiveFile` and
+    `-XX:ArchiveClassesAtExit` of Java 17 and newer.
+Seen with: 4.3, with Java 17 and 21.
+Without it: a start takes some seconds longer.
+For Spark 4.4: where the jars are.
 """
 
 from __future__ import annotations
