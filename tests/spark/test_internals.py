@@ -19,6 +19,7 @@ import threading
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
 from ledger import PAYMENTS, outputs, produce
 from pyspark import RDD
@@ -318,7 +319,7 @@ def variable_of_jvm_path(session):
 
 def test_class_archive_is_one_that_java_makes_and_takes(tmp_path):
     file = tmp_path / "classes.jsa"
-    assert archive_file().name.startswith("spark-4.3")
+    assert archive_file().name.startswith(f"spark-{pyspark.__version__}-")
 
     for options in (options_to_make(file), f'-XX:SharedArchiveFile="{file}" -Xshare:auto'):
         command = ["java", *options.replace('"', "").split(), "-version"]

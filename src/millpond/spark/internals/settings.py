@@ -90,7 +90,7 @@ OBJECT_STORE = {
     "fs.s3a.input.stream.type": "classic",
 }
 
-# What a checkpoint is written in: the forms of Spark 4.3, which are read here and in `checkpoint`.
+# What a checkpoint is written in: the forms of Spark 4.3, as `storage.spark_files` reads them.
 # Nobody's settings change them; a checkpoint in another form could not be repaired.
 FORMATS = {
     # Checksums, and a batch that is run again never mixes with its first attempt.
