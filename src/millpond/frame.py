@@ -1063,11 +1063,12 @@ class StreamingDataFrame:
             name: The name of the sink, part of the ids of its deliveries. Default: the name of the
                 function or the class. Keep it when the program changes.
         """
-        if callable(sink) and not isinstance(sink, type) and not hasattr(sink, "write"):
+        made = as_sink(sink)
+        if made is not sink:  # a function
             _check_function(sink, 2, "sink", ["records", "delivery_id"])
         taken = [s.name for s in self._graph.steps if isinstance(s, Emit) and s.kind == "sink"]
         name = sink_name(sink, name, taken)
-        self._graph.sinks.append(as_sink(sink))
+        self._graph.sinks.append(made)
         self._emit("sink", name, len(self._graph.sinks) - 1, {})
 
     def concat(self, other: StreamingDataFrame) -> StreamingDataFrame:

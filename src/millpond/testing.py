@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from millpond.arguments.callsite import here
 from millpond.connectors.items import as_record
-from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT
-from millpond.connectors.protocols import Sink
+from millpond.connectors.protocols import Sink, TopicWriter
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
@@ -171,6 +170,27 @@ class _Topics(dict[str, list[Record]]):
         return self.setdefault(name, [])
 
 
+class _Writer(TopicWriter):
+    """Takes the records that are written to topics; a batch that comes again changes nothing."""
+
+    def __init__(self, topics: dict[str, list[Record]]) -> None:
+        self._topics = topics
+        self._written: dict[str, int] = {}
+        """The last batch that each topic has."""
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
+        if self._written.get(topic, -1) >= batch_id:
+            return  # it was replayed, because a sink had failed
+        self._written[topic] = batch_id
+        has_headers = "headers" in batch.schema.names
+        headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
+        columns = (batch.column(i).to_pylist() for i in range(3))
+        records = self._topics[topic]
+        for key, value, timestamp, header in zip(*columns, headers, strict=True):
+            place = (topic, 0, len(records))
+            records.append(Record(key, value, timestamp, decode_headers(header), *place))
+
+
 class LocalEngine:
     """Runs a program in this process. `run` may be called again: it continues.
 
@@ -257,7 +277,7 @@ class LocalEngine:
         self._delivery = Delivery(
             self.plan,
             sinks,
-            self,
+            _Writer(self.topics),
             self.dead_letter_topic,
             lambda values, pretty, more: self.printed.extend(values),
             stream=f"local/{uuid4().hex}",  # every engine counts its own batches
@@ -270,8 +290,6 @@ class LocalEngine:
         """The batch that was begun and has failed: it is replayed as it was."""
         self._is_ending = False
         """Whether an END mark was reached, and what is due by then is still to be done."""
-        self._written: dict[str, int] = {}
-        """The last batch that each topic has."""
         self._inputs: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
@@ -542,26 +560,6 @@ class LocalEngine:
         for (scope, group), members in sorted(groups.items()):
             runner = StageRunner(self._sent, scopes[scope], self._worker_settings)
             yield from run_group(runner, members, self.stores[scope, group], group)
-
-    def complete(self, batch_id: int) -> None:
-        """Everything is where it belongs already."""
-
-    def limits(self, topic: str) -> Limits | None:
-        """Topics of the engine take any record."""
-        return None
-
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
-        """Take the records of a batch for a topic (the engine is its own `TopicWriter`)."""
-        if self._written.get(topic, -1) >= batch_id:
-            return  # it was replayed, because a sink had failed
-        self._written[topic] = batch_id
-        has_headers = "headers" in batch.schema.names
-        headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
-        columns = (batch.column(i).to_pylist() for i in range(3))
-        records = self.topics[topic]
-        for key, value, timestamp, header in zip(*columns, headers, strict=True):
-            place = (topic, 0, len(records))
-            records.append(Record(key, value, timestamp, decode_headers(header), *place))
 
 
 def run_local(

@@ -232,7 +232,7 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(broker):
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
     produce(broker, topic, {"value": b"new", "partition": 2})
 
-    ends = wait_for(lambda: (e := reader.latest_from(begin)).get("2") and e)
+    ends = wait_for(lambda: (e := reader.ends(begin)).get("2") and e)
 
     assert ends == {"0": 1, "1": 0, "2": 1}
     assert values(reader, "2", begin.get("2", 0), ends["2"]) == [(0, b"new")]
@@ -251,13 +251,13 @@ def test_records_that_retention_took_are_an_error_or_skipped_and_said_to_be(brok
     time.sleep(1.1)  # what a reader knows is believed for a second
 
     with pytest.raises(TopicError, match="deleted before they were read(.|\n)*on_lost_records"):
-        reader.latest_from(begin)
+        reader.ends(begin)
     told = []
     monkeypatch.setattr(
         reader_module.logger, "warning", lambda text, *facts: told.append(text % facts)
     )
-    end = skipping.latest_from(begin)["0"]
-    skipping.latest_from(begin)
+    end = skipping.ends(begin)["0"]
+    skipping.ends(begin)
     assert told == [
         f"records 0 to {skipping._oldest['0'] - 1} of partition 0 of topic {topic!r} were deleted "
         "before they were read (retention); they are skipped"
@@ -274,7 +274,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
     admin.delete_topics([topic])[topic].result(10)
     time.sleep(1.1)
     with pytest.raises(TopicError, match="not there any more(.|\n)*Fix:"):
-        wait_for(lambda: reader.latest_from(begin) and None, 5)
+        wait_for(lambda: reader.ends(begin) and None, 5)
 
     made = make_topic(topic)
     place = KafkaBroker(
@@ -283,7 +283,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
     place.prepare(made)
     produce(broker, topic, b"new", b"new")
     with pytest.raises(TopicError, match="created again(.|\n)*clear_state"):
-        wait_for(lambda: reader.latest_from(begin) and None, 5)
+        wait_for(lambda: reader.ends(begin) and None, 5)
     with pytest.raises(TopicError, match="created again(.|\n)*clear_state"):
         place.prepare(made, known_as="the id it had before")
 
@@ -308,9 +308,9 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up(tmp_path):
         begin = reader.latest()
     reader._looked = 0.0
 
-    assert reader.latest_from(begin) == begin
+    assert reader.ends(begin) == begin
     with pytest.raises(BrokerError, match="Fix: check the address"):
-        wait_for(lambda: reader.latest_from(begin) and None, 40)
+        wait_for(lambda: reader.ends(begin) and None, 40)
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
@@ -326,7 +326,7 @@ def test_a_broker_that_goes_while_it_is_asked_is_waited_for(tmp_path, end):
 
         def ask():
             while not over.is_set():
-                asked.append(reader.latest_from(begin))
+                asked.append(reader.ends(begin))
                 time.sleep(0.01)
 
         thread = threading.Thread(target=ask)

@@ -337,7 +337,7 @@ def test_a_list_of_files_that_is_damaged_has_a_copy(ending, content, tmp_path):
         assert state.repair().problems == []
 
     assert told == ([f"orders{ending}"] if content is not None else [])
-    assert reader.latest() == {"files": LAST + 2}
+    assert reader.ends({}) == {"files": LAST + 2}
     assert list_of(directory, LIST).read_text() == before
     assert list_of(directory, LIST).read_text() == list_of(directory, COPY).read_text()
 

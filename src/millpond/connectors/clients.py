@@ -23,8 +23,8 @@ from millpond.arguments.quix import (
     warn_ignored,
 )
 from millpond.connectors.asked import ConsumerHints, ProducerHints
-from millpond.connectors.limits import Limits
 from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.protocols import TopicWriter
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
 from millpond.errors import ConfigError, SerializationError, TopicError, shown
@@ -353,7 +353,7 @@ class Consumer(ConsumerHints):
         self.close()
 
 
-class LogWriter:
+class LogWriter(TopicWriter):
     """Appends the outputs of batches to topics; a batch that comes again changes nothing."""
 
     def __init__(
@@ -367,16 +367,6 @@ class LogWriter:
         self._writer = writer
         self._wanted = partitions
         self._create = create or log.create
-
-    def complete(self, batch_id: int) -> None:
-        """Each topic has its part of the batch already, once."""
-
-    def limits(self, topic: str) -> Limits | None:
-        """Segments take any record."""
-        return None
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         if not self._log.exists(topic):

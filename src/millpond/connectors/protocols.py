@@ -1,7 +1,9 @@
-"""What a source and a sink must do to take part.
+"""What a source, a sink and a broker must do to take part.
 
 A source hands out ranges of records by partition and offset, and gives the same records for the
-same range, always: that is what makes a replay exact. A sink receives each committed batch.
+same range, always: that is what makes a replay exact. A sink receives each committed batch. The
+protocols are complete: the engine calls nothing that is not here. A class that inherits from one
+gets what most of its kind do alike.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+from millpond.connectors.limits import Limits
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
 from millpond.record import Headers, Record
@@ -25,23 +28,73 @@ __all__ = [
     "SourceReader",
     "TopicConsumer",
     "TopicProducer",
+    "TopicWriter",
 ]
 
 Offsets = dict[str, int]
 """Partition (its number, as text: Spark keeps offsets as JSON) to offset."""
 
 
+Located = tuple[int, int, pa.RecordBatch]
+"""The number of a partition, the offset of a first record, and records in a row from there on."""
+
+
 class SourceReader(Protocol):
     """Reads one source; lives in the driver's reader process and in workers, so it is pickled."""
+
+    waits_for: str = ""
+    """Who is waited for where no records come; "" where that is nobody."""
+    away_since: float | None = None
+    """Since when it gives no answer, by the monotonic clock; None: it answers."""
+    counts_files: bool = False
+    """Whether offsets count files, each of which is read whole, and not records."""
 
     def initial(self, reset: str) -> Offsets:
         """Return where a new group starts: reset is "earliest", "latest" or "error"."""
 
-    def latest(self) -> Offsets:
-        """Return the end of each partition."""
+    def ends(self, begin: Offsets) -> Offsets:
+        """Return the end of each partition, to plan a batch that begins at `begin`.
+
+        Only one process may call this.
+        """
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range, in the schema of a log segment."""
+        """Yield the records of a range, in the schema of a log segment.
+
+        A column `offset` is added where offsets have gaps. A time that is null is that of the
+        batch.
+        """
+
+    def known(self, begin: Offsets) -> Offsets:
+        """Return the ends as far as they are known, for people; any process may call this."""
+        return self.ends(begin)
+
+    def fetch(self, ranges: list[tuple[str, int, int]]) -> None:
+        """Prepare to read ranges, which are (partition, start, end) and are read next."""
+        return
+
+    def located(self, partition: str, start: int, end: int) -> Iterator[Located]:
+        """Yield the records of a range, each part with its place."""
+        position = start
+        for part in self.read(partition, start, end):
+            yield self.number_of(partition), position, part
+            position += part.num_rows
+
+    def number_of(self, partition: str) -> int:
+        """Return the number under which records have a partition; -1: each has its own."""
+        return int(partition) if partition.isdecimal() else -1
+
+    def place_of(self, partition: int, offset: int) -> str:
+        """Return where a record was, in words; "" where number and offset say all."""
+        return ""
+
+    def record_bytes(self, partition: str, offset: int) -> int:
+        """Return about how many bytes a record takes from an offset on; 0: not known."""
+        return 0
+
+    def fitting(self, start: int, end: int, most_bytes: int) -> int:
+        """Return the end of the files from `start` on that make so many bytes; at least one."""
+        return end
 
 
 class Broker(Protocol):
@@ -62,8 +115,15 @@ class Broker(Protocol):
         stream: str,
         writes: bool,
         positions: Callable[[int], dict[str, Offsets]],
-    ) -> Any:
-        """Return what writes the outputs of batches (a `driver.deliver.TopicWriter`)."""
+    ) -> TopicWriter:
+        """Return what writes the outputs of batches.
+
+        Args:
+            group: The consumer group.
+            stream: The lineage of its deliveries.
+            writes: Whether the program writes to topics at all.
+            positions: Gives, for a batch, the offsets up to which it reads each topic.
+        """
 
     def delete(self, topic: str) -> None:
         """Delete a topic with its records."""
@@ -76,6 +136,32 @@ class Broker(Protocol):
 
     def listed(self) -> list[tuple[str, int, int]]:
         """Return the name, the partitions and the number of records of each topic."""
+
+
+class TopicWriter(Protocol):
+    """Appends the records of a batch to a topic, once: a number that comes again writes nothing."""
+
+    waits_for: str = "the topics"
+    """Who is waited for where a batch is not taken."""
+
+    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
+        """Take the records of a batch for a topic; `reads` is a digest of what it reads."""
+
+    def complete(self, batch_id: int) -> None:
+        """Let readers of the topics see all of the batch.
+
+        Raises:
+            RecordsRefused: they see nothing of it; it may be written again without some records.
+        """
+        return
+
+    def limits(self, topic: str) -> Limits | None:
+        """Return what a topic takes of a record; None: any record."""
+        return None
+
+    def close(self) -> None:
+        """Let go of what the writer holds."""
+        return
 
 
 class TopicProducer(Protocol):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Offsets, SourceReader
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name
@@ -82,7 +82,7 @@ class RateSource:
 
 
 @dataclass(frozen=True)
-class RateReader:
+class RateReader(SourceReader):
     """The partition's number is the moment of the start, so every range can be made again."""
 
     rate: int
@@ -92,13 +92,10 @@ class RateReader:
     def initial(self, reset: str) -> Offsets:
         return {str(_now_ms()): 0}
 
-    def latest(self) -> Offsets:
-        return {}
-
-    def latest_from(self, start: Offsets) -> Offsets:
+    def ends(self, begin: Offsets) -> Offsets:
         now = _now_ms()
         most = self.count if self.count is not None else 2**62
-        return {p: max(o, min(most, self._made(now - int(p)))) for p, o in start.items()}
+        return {p: max(o, min(most, self._made(now - int(p)))) for p, o in begin.items()}
 
     def _made(self, passed: int) -> int:
         """Return how many records there are so many milliseconds after the start."""

@@ -26,7 +26,7 @@ from millpond.connectors.file_rows import (
 )
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Located, Offsets, SourceReader
 from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.registry import shorter
 from millpond.connectors.serde import Deserializer
@@ -62,7 +62,7 @@ END = Mark("END")
 
 
 @dataclass
-class LogReader:
+class LogReader(SourceReader):
     """Reads a topic of the embedded log."""
 
     path: str
@@ -78,7 +78,7 @@ class LogReader:
         place = self._log.start if reset == "earliest" else self._log.end
         return {str(p): place(self.topic, p) for p in range(self._log.partitions(self.topic))}
 
-    def latest(self) -> Offsets:
+    def ends(self, begin: Offsets) -> Offsets:
         count = self._log.partitions(self.topic)
         return {str(p): self._log.end(self.topic, p) for p in range(count)}
 
@@ -333,11 +333,13 @@ class FileSource:
 
 
 @dataclass
-class FileReader:
+class FileReader(SourceReader):
     """Reads a folder: a partition is a file, in the order of the file list kept in the spool.
 
     Offsets count files ("files") so that they stay small; a file is read whole in one batch.
     """
+
+    counts_files = True
 
     source: FileSource
     path: str
@@ -349,13 +351,13 @@ class FileReader:
     def initial(self, reset: str) -> Offsets:
         return {"files": 0}
 
-    def latest(self) -> Offsets:
+    def ends(self, begin: Offsets) -> Offsets:
         files = self._list().refresh(checks_copy=not self._has_looked)
         self._has_looked = True
         return {"files": len(files)}
 
-    def known(self) -> Offsets:
-        """Return the end as it was last seen; only one process may call `latest`."""
+    def known(self, begin: Offsets) -> Offsets:
+        """Return the end as it was last seen: looking for files writes the list."""
         return {"files": len(self._files())}
 
     def fitting(self, start: int, end: int, most_bytes: int) -> int:
@@ -371,6 +373,10 @@ class FileReader:
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number in range(start, end):
             yield from self.read_file(number)
+
+    def located(self, partition: str, start: int, end: int) -> Iterator[Located]:
+        for number in range(start, end):
+            yield from located(number, self.read_file(number))
 
     def read_file(self, number: int) -> Iterator[pa.RecordBatch]:
         file = Path(self._files()[number])
@@ -401,9 +407,9 @@ class FileReader:
                 raise TopicError(msg) from error
         yield from segments
 
-    def place_of(self, number: int, offset: int) -> str:
+    def place_of(self, partition: int, offset: int) -> str:
         """Return which row of which file a record was."""
-        file = Path(self._files()[number])
+        file = Path(self._files()[partition])
         with open_regular(file) as opened:
             return f"{name_row(opened, self.source.format, offset)} of {file}"
 
@@ -412,6 +418,14 @@ class FileReader:
 
     def _files(self) -> list[str]:
         return self._list().known()
+
+
+def located(number: int, rows: Iterable[pa.RecordBatch]) -> Iterator[Located]:
+    """Yield the rows of a file, each part with its place in the file."""
+    position = 0
+    for part in rows:
+        yield number, position, part
+        position += part.num_rows
 
 
 def _is_of_system(error: Exception) -> bool:

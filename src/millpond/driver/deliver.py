@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.connectors.delivery_id import DeliveryId, delivery_id, digest_of
-from millpond.connectors.limits import Limits, RecordsRefused, refused
-from millpond.connectors.protocols import Sink, SinkBatch
+from millpond.connectors.limits import RecordsRefused, refused
+from millpond.connectors.protocols import Sink, SinkBatch, TopicWriter
 from millpond.connectors.sinks import collected
 from millpond.driver.gather import Gathered, to_records
 from millpond.driver.waiting import Waits
@@ -26,24 +26,7 @@ from millpond.record import NOWHERE
 from millpond.wire.dead_letters import cut_to_fit, letters_of, timed_to_fit
 from millpond.wire.packed_rows import concat, in_order
 
-__all__ = ["Delivery", "TopicWriter"]
-
-
-class TopicWriter(Protocol):
-    """Appends the records of a batch to a topic, once."""
-
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
-        """Take the records of a batch for a topic; `reads` is a digest of what it reads."""
-
-    def limits(self, topic: str) -> Limits | None:
-        """Return what a topic takes of a record; None: any record."""
-
-    def complete(self, batch_id: int) -> None:
-        """Let readers of the topics see all of the batch.
-
-        Raises:
-            RecordsRefused: they see nothing of it; it may be written again without some records.
-        """
+__all__ = ["Delivery"]
 
 
 class Delivery:
@@ -149,8 +132,7 @@ class Delivery:
         self, outputs: dict[int, pa.RecordBatch], batch_id: int, reads: str, now: int
     ) -> int:
         """Write what goes to topics; return how many outputs were refused."""
-        taker = getattr(self._topics, "waits_for", "the topics")
-        with self._waits(f"waiting for {taker} to take the outputs"):
+        with self._waits(f"waiting for {self._topics.waits_for} to take the outputs"):
             refused = self._take(outputs, batch_id, reads, now)
             try:
                 self._topics.complete(batch_id)

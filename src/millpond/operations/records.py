@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
+from millpond.connectors.protocols import SourceReader
 from millpond.connectors.sources import SparkSource
 from millpond.connectors.topic import Topic
 from millpond.operations.session import Opened
@@ -112,7 +112,7 @@ class Recall:
                     row["offset"],
                 )
 
-    def _reader(self, name: str) -> Any:
+    def _reader(self, name: str) -> SourceReader | None:
         app = self._opened.app
         assert app is not None
         source = app.graph.sources[name]
@@ -122,4 +122,5 @@ class Recall:
             app.broker.connect()
             app.broker.prepare(source, reads=True)
             return app.broker.reader(source)
-        return source.reader(self._opened.directory.spool(app.config.topics_dir))
+        reader: SourceReader = source.reader(self._opened.directory.spool(app.config.topics_dir))
+        return reader

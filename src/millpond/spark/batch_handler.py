@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from millpond.connectors.sources import FileReader
 from millpond.connectors.topic import Topic
 from millpond.driver.deliver import Delivery
 from millpond.driver.gather import BatchReport, Gathered, gather, log_late
@@ -149,7 +148,7 @@ class BatchHandler:
         except StepError as error:
             failure, cause = error.failure, error.__cause__
             reader = self._sources.readers.get(failure.topic)
-            if failure.partition < 0 or not isinstance(reader, FileReader):
+            if failure.partition < 0 or reader is None:
                 raise
             with suppress(MillpondError, OSError):  # the file may be gone by now
                 row = reader.place_of(failure.partition, failure.offset)

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from millpond.config import DEFAULT_BATCH
+from millpond.connectors.protocols import Offsets, SourceReader
 from millpond.connectors.sources import FileReader, FileSource, ListSource, RateSource, Spool
 from millpond.connectors.topic import Topic
 from millpond.driver.timekeeper import Clockwork
@@ -47,7 +48,7 @@ class RunSources:
         self._spool = directory.spool(program.config.topics_dir)
         self.committed = CommittedOffsets(directory, manifest)
         self.spools: dict[str, Spool] = {}
-        self.readers: dict[str, Any] = {}
+        self.readers: dict[str, SourceReader] = {}
         for name, source in program.graph.sources.items():
             reader = self._reader(name, source)
             if reader is not None:
@@ -57,7 +58,7 @@ class RunSources:
 
     # --- readers ----------------------------------------------------------------------------
 
-    def _reader(self, name: str, source: Any) -> Any:
+    def _reader(self, name: str, source: Any) -> SourceReader | None:
         """Return what reads a source; None where Spark itself does."""
         if isinstance(source, Topic):
             return self._topic_reader(source)
@@ -70,7 +71,7 @@ class RunSources:
             return reader
         return source.reader(self._spool) if isinstance(source, RateSource) else None
 
-    def _topic_reader(self, topic: Topic) -> Any:
+    def _topic_reader(self, topic: Topic) -> SourceReader:
         broker, known = self._program.broker, self._manifest.topic_ids
         steps = self._program.graph.steps
         written = {s.topic.name for s in steps if isinstance(s, Write) and s.topic is not None}
@@ -85,7 +86,7 @@ class RunSources:
         """Refuse to count files again: another order would give other records."""
         for name, offsets in self._directory.committed_offsets(self._manifest).items():
             reader, read = self.readers.get(name), offsets.get("files", 0)
-            if isinstance(reader, FileReader | HistoryReader) and reader.known()["files"] < read:
+            if isinstance(reader, FileReader | HistoryReader) and reader.known({})["files"] < read:
                 msg = (
                     f"{read} files of source {name!r} were read, and the list of them in "
                     f"{self._spool} is gone.\nFix: put it back from where the application ran "
@@ -106,11 +107,11 @@ class RunSources:
                 starts[name] = self._start_of(name, reader)
         self._directory.save(self._manifest)
 
-    def _start_of(self, name: str, reader: Any) -> dict[str, int]:
+    def _start_of(self, name: str, reader: SourceReader) -> Offsets:
         if name in self.spools:
             return {"0": 0}
         reset = self._program.config.auto_offset_reset if self._backfill is None else "earliest"
-        start: dict[str, int] = reader.initial(reset)
+        start = reader.initial(reset)
         if sum(start.values()) and reset == "latest":
             logger.info(
                 "%s is new to this group and is read from its end on, without the %s "
@@ -175,11 +176,6 @@ class RunSources:
         waiting = 0
         for name, reader in self.readers.items():
             done = committed.get(name, {})
-            if hasattr(reader, "known"):  # looking for files is the query's: it writes the list
-                ends = reader.known()
-            elif hasattr(reader, "latest_from"):
-                ends = reader.latest_from(done)
-            else:
-                ends = reader.latest()
+            ends = reader.known(done)
             waiting += sum(max(0, end - done.get(p, 0)) for p, end in ends.items())
         return waiting

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Offsets, SourceReader
 from millpond.documents import unsealed
 from millpond.driver.clock_jumps import JumpWatch
 from millpond.driver.timekeeper import Clockwork, Timekeeper
@@ -96,7 +96,7 @@ def source_of(carried: Shipment) -> type[MillpondSource]:
 class ReaderSettings:
     """What the reader process must know."""
 
-    readers: dict[str, Any]
+    readers: dict[str, SourceReader]
     starts: All
     reset: str
     limit: int | None
@@ -134,7 +134,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name in settings.starts:
             return settings.starts[name]
         # A list, a rate or a folder is read from its beginning, whatever the reset says.
-        return settings.readers[name].initial(settings.reset)  # type: ignore[no-any-return]
+        return settings.readers[name].initial(settings.reset)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._settings.limit
@@ -212,26 +212,23 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sizes = [
             self._settings.readers[name].record_bytes(partition, begin[name].get(partition, 0))
             for name, offsets in ends.items()
-            if hasattr(self._settings.readers.get(name), "record_bytes")
+            if name in self._settings.readers
             for partition, end in offsets.items()
             if end > begin[name].get(partition, 0)
         ]
         return max(1, most // int(max([1, *sizes])))
 
     def _counts_files(self, name: str) -> bool:
-        return hasattr(self._settings.readers.get(name), "fitting")
+        return name in self._names and self._settings.readers[name].counts_files
 
     def _with_new_sources(self, begin: All) -> All:
         return {**{name: self._initial(name) for name in self._names if name not in begin}, **begin}
 
     def _is_away(self, name: str) -> bool:
-        return getattr(self._settings.readers[name], "is_away", False)
+        return self._settings.readers[name].away_since is not None
 
     def _latest(self, name: str, begin: Offsets) -> Offsets:
-        reader = self._settings.readers[name]
-        if hasattr(reader, "latest_from"):
-            return reader.latest_from(begin)  # type: ignore[no-any-return]
-        ends: Offsets = reader.latest()
+        ends = self._settings.readers[name].ends(begin)
         for partition, end in ends.items():
             if end < begin.get(partition, 0):
                 msg = (

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row as SparkRow
 
+from millpond.connectors.protocols import SourceReader
 from millpond.errors import BrokerError, TopicError
 from millpond.program.plan import Plan, Stage
 from millpond.spark.activity import place_here
@@ -73,36 +74,37 @@ class ReadStage:
                     yield wake_row(partition, start, told)
                     continue
                 number, clock = self._numbers[source], Clock.decode(told)
-                given = read_range(readers[names[source]], number, partition, start, end)
-                for records in _noted(given, place, number, partition, start, end):
+                reader = readers[names[source]]
+                given = read_range(reader, number, partition, start, end)
+                at = (number, reader.number_of(partition), start, end)
+                for records in _noted(given, place, at):
                     yield from run_source(runner, number, records, clock)
         yield from runner.drain()
 
 
 def _fetch(
-    readers: dict[str, Any],
+    readers: dict[str, SourceReader],
     names: list[str],
     numbers: list[int],
     ranges: list[tuple[Any, ...]],
     place: Place,
 ) -> None:
-    """Tell the readers that want to know it what they will be asked for."""
+    """Tell the readers what they will be asked for."""
     for number, name in enumerate(names):
         wanted = [places[1:4] for places in ranges if places[0] == number]
-        if wanted and hasattr(readers[name], "fetch"):
-            partition, start, end = wanted[0]
-            place.reading(numbers[number], int(partition), start, end)
-            readers[name].fetch(wanted)
+        if wanted:
+            (partition, start, end), reader = wanted[0], readers[name]
+            place.reading(numbers[number], reader.number_of(partition), start, end)
+            reader.fetch(wanted)
             place.leave()
 
 
 def _noted(
-    given: Iterator[pa.RecordBatch], place: Place, source: int, partition: str, *ends: int
+    given: Iterator[pa.RecordBatch], place: Place, at: tuple[int, int, int, int]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range; the place says so while they are waited for."""
-    number = int(partition) if partition.isdecimal() else -1
     while True:
-        place.reading(source, number, *ends)
+        place.reading(*at)
         records = next(given, None)
         place.leave()
         if records is None:

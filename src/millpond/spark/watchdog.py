@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from millpond.connectors.protocols import SourceReader
 from millpond.driver.waiting import WORTH_A_WORD, Waiting, Waits
 from millpond.errors import EngineError, MillpondError, StepError
 from millpond.program.plan import Plan
@@ -43,15 +43,15 @@ class Watchdog:
         folder: Path | None,
         plan: Plan,
         codec: Codec,
-        readers: Mapping[str, Any],
+        readers: Mapping[str, SourceReader],
         step_timeout: float | None,
     ) -> None:
         self.waits = Waits()
         self.waiting: list[Waiting] = []
         """What has not answered for a while."""
-        self._readers = [reader for reader in readers.values() if hasattr(reader, "waits_for")]
+        self._readers = [reader for reader in readers.values() if reader.waits_for]
         self._step_timeout = step_timeout
-        names = {name: r.waits_for for name, r in readers.items() if r in self._readers}
+        names = {name: r.waits_for for name, r in readers.items() if r.waits_for}
         self._places = None if folder is None else Places(folder, plan, codec, names)
 
     def look(self) -> list[Waiting]:

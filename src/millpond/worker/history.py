@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors.file_rows import RowError
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Located, Offsets, SourceReader
 from millpond.connectors.serde import key_form, serializer
-from millpond.connectors.sources import FileReader, FileSource
+from millpond.connectors.sources import FileReader, FileSource, located
 from millpond.connectors.topic import Topic
 from millpond.errors import TopicError
 from millpond.worker.changed_fields import plain_key
@@ -24,8 +24,10 @@ __all__ = ["HistoryReader"]
 
 
 @dataclass
-class HistoryReader:
+class HistoryReader(SourceReader):
     """Reads files as if they were the topic."""
+
+    counts_files = True
 
     files: FileReader
     topic: Topic
@@ -33,14 +35,22 @@ class HistoryReader:
     def initial(self, reset: str) -> Offsets:
         return self.files.initial(reset)
 
-    def latest(self) -> Offsets:
-        return self.files.latest()
+    def ends(self, begin: Offsets) -> Offsets:
+        return self.files.ends(begin)
 
-    def known(self) -> Offsets:
-        return self.files.known()
+    def known(self, begin: Offsets) -> Offsets:
+        return self.files.known(begin)
 
     def fitting(self, start: int, end: int, most_bytes: int) -> int:
         return self.files.fitting(start, end, most_bytes)
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        for number in range(start, end):
+            yield from self.read_file(number)
+
+    def located(self, partition: str, start: int, end: int) -> Iterator[Located]:
+        for number in range(start, end):
+            yield from located(number, self.read_file(number))
 
     def read_file(self, number: int) -> Iterator[pa.RecordBatch]:
         source: FileSource = self.files.source

@@ -7,12 +7,12 @@ records go on without a look at any of them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.connectors.protocols import SourceReader
 from millpond.errors import Failure, MillpondError
 from millpond.record import NOWHERE
 from millpond.wire.clock import Clock
@@ -53,24 +53,12 @@ def _offsets(segment: pa.RecordBatch, start: int) -> pa.Array:
 
 
 def read_range(
-    reader: Any, number: int, partition: str, start: int, end: int
+    reader: SourceReader, number: int, partition: str, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range as they enter the plan, some at a time."""
-    if hasattr(reader, "read_file"):
-        for file in range(start, end):
-            yield from _parts(reader.read_file(file), number, file, 0)
-    else:
-        yield from _parts(reader.read(partition, start, end), number, int(partition), start)
-
-
-def _parts(
-    segments: Iterable[pa.RecordBatch], source: int, partition: int, position: int
-) -> Iterator[pa.RecordBatch]:
-    for segment in segments:
+    for place, offset, segment in reader.located(partition, start, end):
         for low in range(0, segment.num_rows, _SLICE):
-            part = segment.slice(low, _SLICE)
-            yield entered(part, source, partition, position)
-            position += part.num_rows
+            yield entered(segment.slice(low, _SLICE), number, place, offset + low)
 
 
 def run_source(

@@ -34,7 +34,7 @@ def reader_of(source, folder):
 def records(source, folder):
     """Return (offset, key, value, time) of each record; the error where it cannot be read."""
     reader = reader_of(source, folder)
-    parts = read_range(reader, 0, "files", 0, reader.latest()["files"])
+    parts = read_range(reader, 0, "files", 0, reader.ends({})["files"])
     found = []
     for part in parts:
         for row in part.to_pylist():
@@ -245,7 +245,7 @@ def test_a_line_of_200_megabytes_is_a_record(folder):
     (folder / "a.json").write_bytes(b'{"n": 1}\n{"n": "%b"}\n{"n": 2}' % (b"x" * 200_000_000))
     source = FileSource(folder, key="n")
     reader = reader_of(source, folder)
-    reader.latest()
+    reader.ends({})
 
     found = pa.Table.from_batches(reader.read_file(0))
 
@@ -259,7 +259,7 @@ def test_a_large_file_is_read_in_parts(folder, monkeypatch):
     source = FileSource(folder)
 
     reader = reader_of(source, folder)
-    reader.latest()
+    reader.ends({})
 
     assert len(list(reader.read_file(0))) > 3
     assert [(offset, value) for offset, _, value, _ in records(source, folder)] == [
@@ -346,7 +346,7 @@ folder.mkdir()
 (folder / "a.json").chmod(0)
 def values(source):
     reader = source.reader({str(tmp_path / "spool")!r})
-    parts = reader.read("files", 0, reader.latest()["files"])
+    parts = reader.read("files", 0, reader.ends({{}})["files"])
     return [v for part in parts for v in part.column("value").to_pylist()]
 try:
     values(FileSource(folder))
@@ -372,7 +372,7 @@ def test_the_place_of_a_record_is_the_line_of_its_file(folder):
     lines, rows = FileSource(folder), FileSource(folder, "csv", name="rows")
 
     for source in (lines, rows):
-        reader_of(source, folder).latest()
+        reader_of(source, folder).ends({})
 
     assert reader_of(lines, folder).place_of(0, 1) == f"line 4 of {folder}/a.json"
     assert reader_of(rows, folder).place_of(0, 1) == f"row 3 of {folder}/b.csv"

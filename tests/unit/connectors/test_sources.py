@@ -228,12 +228,12 @@ def test_a_new_group_starts_where_it_was_told_to(topic):
 
 
 def test_a_topic_is_read_by_offset(topic):
-    assert topic.latest() == {"0": 3, "1": 0}
+    assert topic.ends({}) == {"0": 3, "1": 0}
     assert [v for _, v, _ in rows(ListSource([]), topic.read("0", 1, 3))] == [2, 3]
 
 
 def test_a_reader_travels_to_the_workers(topic):
-    assert pickle.loads(pickle.dumps(topic)).latest() == topic.latest()
+    assert pickle.loads(pickle.dumps(topic)).ends({}) == topic.ends({})
 
 
 # --- a steady rate --------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_rate_gives_so_many_records_a_second():
     reader = RateReader(rate=10, count=None)
     start = {"1000": 0}
 
-    latest = reader.latest_from(start)
+    latest = reader.ends(start)
 
     assert latest["1000"] > 10**9
     assert rows(RateSource(10), reader.read("1000", 0, 3)) == [
@@ -260,7 +260,7 @@ def test_the_same_range_of_a_rate_gives_the_same_records():
 
 
 def test_a_rate_stops_after_its_count():
-    assert RateReader(rate=10, count=5).latest_from({"1000": 0}) == {"1000": 5}
+    assert RateReader(rate=10, count=5).ends({"1000": 0}) == {"1000": 5}
 
 
 def made(reader, seconds):
@@ -315,7 +315,7 @@ def test_names_of_spark_say_what_they_are_called_here(given, ours):
 
 
 def test_a_rate_never_goes_back():
-    assert RateReader(rate=1, count=None).latest_from({str(2**45): 3}) == {str(2**45): 3}
+    assert RateReader(rate=1, count=None).ends({str(2**45): 3}) == {str(2**45): 3}
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "10", True])
@@ -329,7 +329,7 @@ def test_a_rate_is_one_or_more(wrong):
 
 def all_rows(source, tmp_path):
     reader = source.reader(str(tmp_path / "spool"))
-    return rows(source, reader.read("files", 0, reader.latest()["files"]))
+    return rows(source, reader.read("files", 0, reader.ends({})["files"]))
 
 
 @pytest.fixture
@@ -391,12 +391,12 @@ def test_files_keep_the_order_in_which_they_were_seen(folder, tmp_path):
     reader = source.reader(str(tmp_path / "spool"))
     (folder / "b.json").write_text('"b"')
     (folder / "c.json").write_text('"c"')
-    assert reader.latest() == {"files": 2}
+    assert reader.ends({}) == {"files": 2}
     (folder / "a.json").write_text('"a"')
 
     again = source.reader(str(tmp_path / "spool"))
 
-    assert again.latest() == {"files": 3}
+    assert again.ends({}) == {"files": 3}
     assert [v for _, v, _ in rows(source, again.read("files", 0, 3))] == ["b", "c", "a"]
 
 
@@ -418,7 +418,7 @@ def test_a_file_that_is_gone_is_named_and_left_out_by_its_fix(folder, tmp_path):
     (folder / "a.json").write_text("1")
     (folder / "b.json").write_text("2")
     reader = FileSource(folder).reader(str(tmp_path / "spool"))
-    reader.latest()
+    reader.ends({})
     (folder / "a.json").unlink()
 
     with pytest.raises(TopicError, match="a.json was seen and is gone(.|\n)*Fix:") as caught:
@@ -427,7 +427,7 @@ def test_a_file_that_is_gone_is_named_and_left_out_by_its_fix(folder, tmp_path):
     assert 'FileSource(on_missing="skip")' in str(caught.value)
     source = FileSource(folder, on_missing="skip")
     again = source.reader(str(tmp_path / "spool"))
-    assert again.latest() == {"files": 2}
+    assert again.ends({}) == {"files": 2}
     assert [v for _, v, _ in rows(source, again.read("files", 0, 2))] == [2]
 
 
@@ -468,15 +468,15 @@ def test_only_files_of_the_folder_are_read(folder, tmp_path, make, match):
     reader = FileSource(folder).reader(str(tmp_path / "spool"))
 
     with pytest.raises(TopicError, match=f"{match}(.|\n)*Fix:"):
-        reader.latest()
+        reader.ends({})
 
-    assert reader.known() == {"files": 0}
+    assert reader.known({}) == {"files": 0}
 
 
 def test_a_file_that_became_a_pipe_is_refused_and_not_waited_for(folder, tmp_path):
     (folder / "a.json").write_text("1")
     reader = FileSource(folder).reader(str(tmp_path / "spool"))
-    reader.latest()
+    reader.ends({})
     (folder / "a.json").unlink()
     os.mkfifo(folder / "a.json")
 

@@ -20,7 +20,7 @@ from millpond.connectors.kafka.connection import Connection, Patience, is_passin
 from millpond.connectors.kafka.raw import RawMessage, read_raw
 from millpond.connectors.kafka.topics import Found, describe, offsets_of
 from millpond.connectors.log import SEGMENT
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Offsets, SourceReader
 from millpond.connectors.topic import no_offsets
 from millpond.errors import BrokerError, TopicError
 from millpond.wire.headers import encode_headers
@@ -57,7 +57,7 @@ Range = tuple[str, int, int]
 """A partition, the first offset and the one after the last."""
 
 
-class KafkaReader:
+class KafkaReader(SourceReader):
     """Reads one topic."""
 
     def __init__(
@@ -75,10 +75,8 @@ class KafkaReader:
         self._skips_lost = skips_lost
         self._committed = committed
         self._patience = Patience(connection.config.patience)
-        self.is_away = False
-        """Whether the broker gave no answer when it was last asked."""
+        self.waits_for = connection.name
         self.away_since: float | None = None
-        """Since when, by the monotonic clock."""
         self._looked = 0.0
         self._partitions = 0
         self._oldest: Offsets = {}
@@ -94,11 +92,6 @@ class KafkaReader:
             self._skips_lost,
             self._committed,
         )
-
-    @property
-    def waits_for(self) -> str:
-        """Who is waited for where no records come."""
-        return self._connection.name
 
     def uncommitted(self) -> KafkaReader:
         """Return a reader of the topic that sees what is not committed, too."""
@@ -117,7 +110,7 @@ class KafkaReader:
         self._look()
         return self._ends()
 
-    def latest_from(self, begin: Offsets) -> Offsets:
+    def ends(self, begin: Offsets) -> Offsets:
         """Return the end of each partition; while the broker is away, where it was left.
 
         Raises:
@@ -131,10 +124,8 @@ class KafkaReader:
         except BrokerError as error:
             if not _may_pass(error) or self._patience.is_over():
                 raise
-            self.is_away = True
             self.away_since = self.away_since or asked
             return begin
-        self.is_away = False
         self.away_since = None
         self._patience.renew()
         for partition, end in ends.items():

@@ -32,7 +32,7 @@ from millpond.connectors.kafka.group import GroupOffsets
 from millpond.connectors.kafka.reader import KafkaReader
 from millpond.connectors.kafka.sender import Sender
 from millpond.connectors.limits import Limits, RecordsRefused
-from millpond.connectors.protocols import Offsets
+from millpond.connectors.protocols import Offsets, TopicWriter
 from millpond.errors import BrokerError, TopicError
 from millpond.wire.headers import decode_headers
 
@@ -80,7 +80,7 @@ logger = logging.getLogger("millpond")
 Part = tuple[str, pa.RecordBatch]
 
 
-class KafkaWriter:
+class KafkaWriter(TopicWriter):
     """Writes the outputs of an application, batch by batch; lives in the driver."""
 
     def __init__(
@@ -107,12 +107,13 @@ class KafkaWriter:
             limits: Gives what a topic takes of a record.
         """
         self._connection = connection
+        self.waits_for = connection.name
         self._group = group
         self._stream = stream
         self._partitions = partitions
         self._positions = positions
         self._batches = batches
-        self.limits = limits
+        self._limits = limits
         self._together = _TOGETHER
         self._parts: list[Part] = []
         self._sender: Sender | None = None
@@ -123,12 +124,11 @@ class KafkaWriter:
             self._take_over()
         self._offsets = GroupOffsets(connection, group)
 
-    @property
-    def waits_for(self) -> str:
-        """Who is waited for where a batch is not taken."""
-        return self._connection.name
-
     # --- a batch ----------------------------------------------------------------------------
+
+    def limits(self, topic: str) -> Limits:
+        """Return what the producer and a topic take of a record."""
+        return self._limits(topic)
 
     def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
         """Take records of a batch; they leave when it is complete.
@@ -163,7 +163,7 @@ class KafkaWriter:
 
     def _send_less_together(self, parts: list[Part]) -> None:
         """See to it that records are not refused for being sent together with others."""
-        kept = [self.limits(topic).kept for topic in {topic for topic, _ in parts}]
+        kept = [self._limits(topic).kept for topic in {topic for topic, _ in parts}]
         together = min([self._together, *(bytes for bytes in kept if bytes is not None)])
         if together < self._together:
             self._together = together
