@@ -1116,7 +1116,7 @@ class StreamingDataFrame:
             ctx: Not needed here.
             topic: Which topic it is from, where the program reads several.
         """
-        from millpond.testing import test_record
+        from millpond.testing.engine import test_record
 
         name = None if topic is None else topic.name
         return test_record(self, (key, value, timestamp, headers), name)

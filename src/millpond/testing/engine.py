@@ -1,10 +1,7 @@
-"""Test stateful programs without a JVM, in milliseconds.
+"""The local engine: a program in this process, with the same stage functions that Spark runs.
 
-`run_local` runs the same stage functions that Spark runs, in this process, on a `MemoryStore`.
-The local engine is the specification: a difference between it and Spark is a bug.
-
-    def test_totals():
-        assert run_local(totals(frame()), [("a", 1), ("a", 2), CRASH, ("a", 3)]) == [1, 3, 6]
+Takes a frame and records, or what the sources of the frame give; gives what comes out, batch by
+batch. State is in a `MemoryStore` for each key group.
 """
 
 from __future__ import annotations
@@ -20,10 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millpond.arguments.callsite import here
-from millpond.connectors.items import as_record
-from millpond.connectors.log import SEGMENT
-from millpond.connectors.protocols import Sink, TopicWriter
-from millpond.connectors.serde import BytesSerializer
+from millpond.connectors.protocols import Sink
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
 from millpond.driver.deliver import Delivery
@@ -34,10 +28,8 @@ from millpond.errors import ConfigError, SimulatedCrash, shown
 from millpond.frame import StreamingDataFrame
 from millpond.program.changed_variables import Outside, changed_variables, outside
 from millpond.program.functions import callables_of, pack
-from millpond.program.graph import Graph
 from millpond.program.layouts import Layout
 from millpond.program.plan import Plan, make_plan
-from millpond.program.steps import Read, SourceInfo, Write
 from millpond.program.user_code import is_users_module
 from millpond.record import Record
 from millpond.resource import Scope, within
@@ -48,75 +40,19 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.storage.manifest import Manifest
 from millpond.storage.succession import succeed
-from millpond.wire.headers import decode_headers
+from millpond.testing.topics import LocalWriter, WrittenTopics, topic_table
 from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
 from millpond.worker.changed_fields import plain_key
 from millpond.worker.key_group import run_group
 from millpond.worker.read_source import entered, run_source
 from millpond.worker.stage import Settings, StageRunner
 
-__all__ = [
-    "CRASH",
-    "END",
-    "ListSource",
-    "LocalEngine",
-    "ManualClock",
-    "MemoryStore",
-    "Run",
-    "frame",
-    "run_local",
-]
+__all__ = ["LocalEngine", "Run", "run_local", "test_record"]
 
 
 _AS_THE_APP: Any = object()
 
 logger = logging.getLogger("millpond")
-
-
-class ManualClock:
-    """A wall clock that a test moves. A record without a timestamp gets its time.
-
-    >>> clock = ManualClock(1000)
-    >>> clock.advance(500)
-    >>> clock()
-    1500
-    """
-
-    def __init__(self, now_ms: int = 0) -> None:
-        self.now_ms = now_ms
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def advance(self, ms: int) -> None:
-        """Move the clock forward.
-
-        >>> clock = ManualClock(1000)
-        >>> clock.advance(500)
-        >>> clock.now_ms
-        1500
-
-        Args:
-            ms: By how many milliseconds.
-        """
-        self.now_ms += ms
-
-
-def frame(source: ListSource | list[Any] | None = None, name: str = "list") -> StreamingDataFrame:
-    """Return a frame without an application, to be run with `run_local`.
-
-    >>> run_local(frame().apply(lambda value: value * 2), [1, 2])
-    [2, 4]
-
-    Args:
-        source: Records, if the frame is to have its own. Default: those given to `run_local`.
-        name: The name of the source, under which state is kept.
-    """
-    settings = source if isinstance(source, ListSource) else ListSource(source or [], name)
-    graph = Graph()
-    graph.sources[settings.name] = settings
-    info = SourceInfo(settings.name, "list", settings.value_deserializer, settings.key_deserializer)
-    return StreamingDataFrame(graph, graph.add(Read(call_site=here(), name=info.name, source=info)))
 
 
 class Run(list[Any]):
@@ -154,47 +90,11 @@ class Run(list[Any]):
         return self.engine.state(key, store, scope)
 
 
-class _Topics(dict[str, list[Record]]):
-    """Records by topic; a topic that the program does not write is an error."""
-
-    def __init__(self, plan: Plan, dead_letters: str) -> None:
-        super().__init__()
-        steps = [output.step for output in plan.outputs if isinstance(output.step, Write)]
-        self._known = {dead_letters, *(step.topic.name for step in steps if step.topic)}
-        self._chosen = any(step.topic is None for step in steps)
-
-    def __missing__(self, name: str) -> list[Record]:
-        if name not in self._known and not self._chosen:
-            msg = f"the program writes {sorted(self._known)}, not {name!r}."
-            raise ConfigError(msg + "\nFix: ask for one of these.")
-        return self.setdefault(name, [])
-
-
-class _Writer(TopicWriter):
-    """Takes the records that are written to topics; a batch that comes again changes nothing."""
-
-    def __init__(self, topics: dict[str, list[Record]]) -> None:
-        self._topics = topics
-        self._written: dict[str, int] = {}
-        """The last batch that each topic has."""
-
-    def write(self, topic: str, batch: pa.RecordBatch, batch_id: int, reads: str = "") -> None:
-        if self._written.get(topic, -1) >= batch_id:
-            return  # it was replayed, because a sink had failed
-        self._written[topic] = batch_id
-        has_headers = "headers" in batch.schema.names
-        headers = batch.column("headers").to_pylist() if has_headers else [None] * batch.num_rows
-        columns = (batch.column(i).to_pylist() for i in range(3))
-        records = self._topics[topic]
-        for key, value, timestamp, header in zip(*columns, headers, strict=True):
-            place = (topic, 0, len(records))
-            records.append(Record(key, value, timestamp, decode_headers(header), *place))
-
-
 class LocalEngine:
     """Runs a program in this process. `run` may be called again: it continues.
 
     >>> from millpond import Count, Max
+    >>> from millpond.testing import frame
     >>> before = LocalEngine(frame().agg(n=Count()))
     >>> before.feed([("ann", 3)])
     >>> before.run()
@@ -272,12 +172,12 @@ class LocalEngine:
         self.printed: list[Any] = []
         self.reports: list[BatchReport] = []
         self.dead_letter_topic: str = "local.dead-letters"
-        self.topics: dict[str, list[Record]] = _Topics(self.plan, self.dead_letter_topic)
+        self.topics: dict[str, list[Record]] = WrittenTopics(self.plan, self.dead_letter_topic)
         sinks: list[Sink] = list(self._graph.sinks)
         self._delivery = Delivery(
             self.plan,
             sinks,
-            _Writer(self.topics),
+            LocalWriter(self.topics),
             self.dead_letter_topic,
             lambda values, pretty, more: self.printed.extend(values),
             stream=f"local/{uuid4().hex}",  # every engine counts its own batches
@@ -540,7 +440,7 @@ class LocalEngine:
     def _table(self, name: str, items: list[Any]) -> pa.Table:
         settings = self._graph.sources[name]
         if isinstance(settings, Topic):
-            return _topic_table(settings, items, self._clock())
+            return topic_table(settings, items, self._clock())
         if isinstance(settings, ListSource):
             return settings.table(items, self._clock())
         msg = (
@@ -574,6 +474,7 @@ def run_local(
     A CRASH mark throws the batch that reaches it away and the run starts again from what was
     committed; an END mark ends the run.
 
+    >>> from millpond.testing import frame
     >>> double = frame().apply(lambda value: value * 2)
     >>> run_local(double, [1, 2, 3], batches=2)
     [2, 4, 6]
@@ -622,24 +523,3 @@ def test_record(
 
 
 test_record.__test__ = False  # type: ignore[attr-defined]  # its name is no test of pytest
-
-
-def _topic_table(topic: Topic, items: list[Any], now_ms: int) -> pa.Table:
-    """Return items as a producer would have written them; bytes are taken as they are."""
-    rows = []
-    for item in items:
-        key, value, timestamp, headers = as_record(item, now_ms)
-        if value is not None and not isinstance(value, bytes):
-            value = topic.value_serializer(value)
-        rows.append((_topic_key(topic, key), value, timestamp, headers))
-    columns: list[Any] = list(zip(*rows, strict=True)) or [[], [], [], []]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=SEGMENT)
-
-
-def _topic_key(topic: Topic, key: Any) -> bytes | None:
-    if key is None or isinstance(key, bytes):
-        return key
-    if isinstance(topic.key_serializer, BytesSerializer):
-        return plain_key(key)
-    return topic.key_serializer(key)

@@ -1,0 +1,25 @@
+"""A wall clock for tests."""
+
+from __future__ import annotations
+
+__all__ = ["ManualClock"]
+
+
+class ManualClock:
+    """A clock that moves when told to: what a record without a timestamp gets.
+
+    >>> clock = ManualClock(1000)
+    >>> clock.advance(500)
+    >>> clock()
+    1500
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        """Move the clock on."""
+        self.now_ms += ms
