@@ -32,7 +32,14 @@ from millpond.connectors.formats import (
     ProtobufDeserializer,
     ProtobufSerializer,
 )
-from millpond.connectors.protocols import Sink, SinkBatch, TopicConsumer, TopicProducer
+from millpond.connectors.protocols import (
+    PollSource,
+    Sink,
+    SinkBatch,
+    Source,
+    TopicConsumer,
+    TopicProducer,
+)
 from millpond.connectors.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
@@ -85,6 +92,7 @@ __all__ = [
     "Mean",
     "MessageContext",
     "Min",
+    "PollSource",
     "Producer",
     "ProtobufDeserializer",
     "ProtobufSerializer",
@@ -98,6 +106,7 @@ __all__ = [
     "Serializer",
     "Sink",
     "SinkBatch",
+    "Source",
     "SparkSource",
     "State",
     "StdDev",

@@ -22,14 +22,22 @@ from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
 from millpond.arguments.hints import missing, public
 from millpond.arguments.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
-from millpond.arguments.windows import HISTORY, LIVE, MAX_FUTURE_MS, Clocking
+from millpond.arguments.windows import MAX_FUTURE_MS
 from millpond.config import Config
+from millpond.connectors.as_source import as_source
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.embedded import EmbeddedBroker
 from millpond.connectors.log import Log
-from millpond.connectors.protocols import Broker, Source, TopicConsumer, TopicProducer
+from millpond.connectors.protocols import (
+    Broker,
+    PollSource,
+    Source,
+    SourceSettings,
+    TopicConsumer,
+    TopicProducer,
+)
 from millpond.connectors.serde import Deserializer, Serializer
-from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
+from millpond.connectors.sources import FileSource, ListSource, SparkSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.driver.gather import BatchReport
 from millpond.driver.waiting import Waiting
@@ -71,16 +79,8 @@ logger = logging.getLogger("millpond")
 T = TypeVar("T", bound=type)
 Lift = TypeVar("Lift", bound=Callable[[dict[Any, Any]], dict[Any, Any]])
 
-_KINDS: dict[type, Any] = {
-    ListSource: "list",
-    RateSource: "rate",
-    FileSource: "files",
-    SparkSource: "spark",
-}
-
-
 _HINTS = {
-    "add_source": "app.dataframe(source=...) reads a list, files, a rate or a Spark DataFrame.",
+    "add_source": "app.dataframe(source=...) reads a list, files, a rate, Spark, or a mp.Source.",
     "is_quix_app": "there is no Quix Cloud here.",
     "setup_topics": "leave it out: topics that are missing are made when the program starts.",
     "dataframes": "app.explain() shows what was built.",
@@ -318,7 +318,7 @@ class Application:
     def dataframe(
         self,
         topic: Topic | None = None,
-        source: Source | Iterable[Any] | None = None,
+        source: SourceSettings | Source | PollSource | Iterable[Any] | None = None,
         *,
         state_ttl: Duration | None = None,
     ) -> StreamingDataFrame:
@@ -332,8 +332,9 @@ class Application:
 
         Args:
             topic: A topic of this application.
-            source: A `ListSource`, `RateSource`, `FileSource` or `SparkSource`; a plain list or
-                other iterable becomes a `ListSource`.
+            source: A `ListSource`, `RateSource`, `FileSource` or `SparkSource`, or one of your own:
+                an object that implements `Source` or `PollSource`. A plain list or other iterable
+                becomes a `ListSource`.
             state_ttl: How long state of this frame is seen that is set without a `ttl`.
                 Default: that of the application.
         """
@@ -342,39 +343,22 @@ class Application:
             raise ConfigError(msg)
         settings = self._checked(topic if topic is not None else source)
         self.graph.sources[settings.name] = settings
-        info = SourceInfo(
-            name=settings.name,
-            kind="topic" if isinstance(settings, Topic) else _KINDS[type(settings)],
-            value_deserializer=settings.value_deserializer,
-            key_deserializer=settings.key_deserializer,
-            timestamp_extractor=getattr(settings, "timestamp_extractor", None),
-            clocking=clocking_of(settings),
-        )
-        read = Read(call_site=here(), name=info.name, source=info)
+        read = Read(call_site=here(), name=settings.name, source=SourceInfo.of(settings))
         ttl_ms = self.config.state_ttl_ms
         if state_ttl is not None:
             ttl_ms = milliseconds(state_ttl, "state_ttl")
         return StreamingDataFrame(self.graph, self.graph.add(read), ttl_ms)
 
-    def _checked(self, given: Any) -> Any:
-        if isinstance(given, Iterable) and not isinstance(given, ListSource | str | bytes | dict):
-            numbers = [f"list-{i}" for i in range(2, 1000)]
-            name = next(n for n in ["list", *numbers] if n not in self.graph.sources)
-            given = ListSource(given, name)
-        if isinstance(given, ListSource):
-            given.codec = self.codec
-        if not isinstance(given, Topic | ListSource | RateSource | FileSource | SparkSource):
-            msg = f"dataframe() cannot read {shown(given)} ({here()})."
-            msg += '\nFix: pass a topic, made with app.topic("name"), a list or a source.'
-            raise ConfigError(msg)
-        if given.name in self.graph.sources:
+    def _checked(self, given: Any) -> SourceSettings:
+        settings = as_source(given, self.codec, self.graph.sources)
+        if settings.name in self.graph.sources:
             msg = (
-                f"there is a frame for {given.name!r} already.\n"
+                f"there is a frame for {settings.name!r} already.\n"
                 "Fix: use that frame twice (each use is a branch), or give the source another "
                 "name. To build the program again, as in a notebook: app.clear_graph() first."
             )
             raise ConfigError(msg)
-        return given
+        return settings
 
     def clear_graph(self) -> None:
         """Remove every frame with its steps, so that the program can be built again.
@@ -820,14 +804,6 @@ def _connection(
         return None
     connection = ConnectionConfig.of(given)
     return connection if patience is None else replace(connection, patience=patience or math.inf)
-
-
-def clocking_of(settings: Any) -> Clocking:
-    """Return how the time of a source is told where the user says nothing else."""
-    if isinstance(settings, Topic):
-        return settings.clocking
-    # What is read from a list or from files is history: nothing of it can be ahead of its time.
-    return LIVE if isinstance(settings, RateSource | SparkSource) else HISTORY
 
 
 def _set_up_logging(level: str | int) -> None:

@@ -14,6 +14,7 @@
     ├── FutureTimestampError            a record's time is too far ahead of the wall clock
     ├── TopicError                      a topic is missing or used wrongly
     │   └── DamagedTopicError           a file of the embedded log is torn, changed or gone
+    ├── SourceError                     a source of the user's own failed, or broke its contract
     ├── BrokerError                     Kafka cannot be reached, or refuses
     ├── ResourceError                   a resource of the user's could not be opened
     ├── EngineError                     Spark itself failed or could not be started
@@ -43,6 +44,7 @@ __all__ = [
     "FutureTimestampError",
     "TopicError",
     "DamagedTopicError",
+    "SourceError",
     "BrokerError",
     "ResourceError",
     "EngineError",
@@ -137,6 +139,14 @@ class DamagedTopicError(TopicError):
 
     What to do: nothing of it was read. Restore the file from a copy; `millpond topics verify`
     lists every damaged file.
+    """
+
+
+class SourceError(MillpondError):
+    """A source of the user's own raised an error, or gave what a source may not give.
+
+    What to do: follow the `Fix:` line and run again; nothing of the batch was committed. The error
+    that the source raised is its cause, where both were in one process.
     """
 
 

@@ -238,6 +238,12 @@ class Partition:
         self._merger.appended()
         return True
 
+    def last_batch(self, writer: str) -> tuple[int, str]:
+        """Return the number of a writer's last batch, and its `reads`; -1 where there is none."""
+        segments = self.segments()
+        writers = self._writers_of(segments[-1] if segments else None)
+        return writers.get(writer, -1), writers.get(_READS + writer, "")
+
     def _end_to_write(self) -> int:
         """Return where the next record goes; to be called with the lock.
 
@@ -431,6 +437,10 @@ class Log:
     def record_bytes(self, topic: str, partition: int, offset: int) -> int:
         """Return about how many bytes a record of a partition takes from an offset on."""
         return self._partition(topic, partition).record_bytes(offset)
+
+    def last_batch(self, topic: str, partition: int, writer: str) -> tuple[int, str]:
+        """Return the number of a writer's last batch, and its `reads`; -1 where there is none."""
+        return self._partition(topic, partition).last_batch(writer)
 
     def read(
         self, topic: str, partition: int, start: int, end: int, *, skips_lost: bool = False

@@ -8,12 +8,14 @@ gets what most of its kind do alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+from millpond.arguments.windows import Clocking
 from millpond.connectors.limits import Limits
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
@@ -24,8 +26,12 @@ __all__ = [
     "Offsets",
     "Sink",
     "SinkBatch",
+    "Located",
+    "PollSource",
     "Source",
+    "SourceKind",
     "SourceReader",
+    "SourceSettings",
     "TopicConsumer",
     "TopicProducer",
     "TopicWriter",
@@ -231,9 +237,98 @@ class TopicConsumer(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """What `Application.dataframe(source=...)` takes."""
+    """A source of your own whose records can be read again: a table, an archive, a log.
+
+    It has partitions with names. Each is a row of records with offsets, which are ints that grow.
+    Millpond asks for the ends, decides which ranges a batch reads, writes that down, and reads the
+    ranges in workers, several at a time. A range may be read again, after a failure or in another
+    process, and must give the same records: that is what makes results exactly once. So the object
+    is pickled, and opens its connections in `ends` and `read`.
+
+    >>> class Squares(Source):
+    ...     name = "squares"
+    ...     def ends(self):
+    ...         return {"even": 3, "odd": 2}
+    ...     def read(self, partition, start, end):
+    ...         for offset in range(start, end):
+    ...             yield (2 * offset + (partition == "odd")) ** 2
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame(Squares()))
+    [0, 4, 16, 1, 9]
+    """
 
     name: str
+    """State and offsets belong to it."""
+
+    @abstractmethod
+    def ends(self) -> Mapping[str, int]:
+        """Return for each partition the offset after its last record. It never goes back."""
+
+    @abstractmethod
+    def read(self, partition: str, start: int, end: int) -> Iterable[Any]:
+        """Yield the records of a partition with offsets from `start` up to, not including, `end`.
+
+        A record is a value, `(key, value[, timestamp[, headers]])` or a `Record`, in the order of
+        the offsets. A `Record` has its offset; others follow one another from `start` on. One
+        without a timestamp, or with None, has the time of the batch.
+        """
+
+    def starts(self) -> Mapping[str, int]:
+        """Return where a group begins that is new; partitions that are not named begin at 0.
+
+        `return self.ends()` leaves out what is there before the first run.
+        """
+        return {}
+
+
+@runtime_checkable
+class PollSource(Protocol):
+    """A source of your own that cannot be read again: an HTTP API, a web socket, a queue.
+
+    What `poll` gives is written to the state directory, together with the position after it, before
+    a batch uses it. So a replay reads it there, and `poll` goes on exactly where it was. It is
+    called in one thread of the program, one call after the other; the object is not pickled.
+
+    >>> class Numbers(PollSource):
+    ...     name = "numbers"
+    ...     def poll(self, position):
+    ...         page = position or 0
+    ...         return ([page, page + 1], page + 2) if page < 4 else ([], page)
+    >>> from millpond.testing import frame, run_local
+    >>> run_local(frame(Numbers()))
+    [0, 1, 2, 3]
+    """
+
+    name: str
+    """State and offsets belong to it."""
+    interval: float = 1.0
+    """How many seconds to wait after a poll that gave nothing."""
+
+    @abstractmethod
+    def poll(self, position: Any) -> tuple[Iterable[Any], Any]:
+        """Return the records after a position, and the position after them.
+
+        It is None at first, and any JSON value later. Records are those of `Source.read`, without
+        offsets, and their values are of types that state can keep. Return within seconds: no
+        records, where there are none.
+        """
+
+
+SourceKind = Literal["topic", "list", "rate", "files", "spark", "custom", "polled"]
+
+
+class SourceSettings(Protocol):
+    """A source as the program knows it: its name, and how its records are read."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> SourceKind: ...
+
+    @property
+    def clocking(self) -> Clocking:
+        """How its time is told where the user says nothing else."""
 
     @property
     def value_deserializer(self) -> Deserializer:

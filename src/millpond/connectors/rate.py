@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
-from millpond.connectors.protocols import Offsets, SourceReader
+from millpond.arguments.windows import LIVE, Clocking
+from millpond.connectors.protocols import Offsets, SourceKind, SourceReader
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
 from millpond.connectors.topic import check_name
@@ -45,6 +46,9 @@ class RateSource:
         ramp_up: How long the rate takes to grow from 0 to `rows_per_second`, evenly: milliseconds
             or a `timedelta`, like Spark's `rampUpTime`.
     """
+
+    kind: ClassVar[SourceKind] = "rate"
+    clocking: ClassVar[Clocking] = LIVE
 
     rows_per_second: int
     count: int | None = None

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from millpond.arguments.windows import HISTORY, LIVE, Clocking
 from millpond.connectors.file_list import LIST, FileList, kind_of, open_regular
 from millpond.connectors.file_rows import (
     Columns,
@@ -26,7 +27,7 @@ from millpond.connectors.file_rows import (
 )
 from millpond.connectors.items import as_record
 from millpond.connectors.log import SEGMENT, Log
-from millpond.connectors.protocols import Located, Offsets, SourceReader
+from millpond.connectors.protocols import Located, Offsets, SourceKind, SourceReader
 from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.registry import shorter
 from millpond.connectors.serde import Deserializer
@@ -144,6 +145,10 @@ class ListSource:
         pickles: Whether values of other types are written as pickles. Then whoever can write to
             the state directory can run code in this program.
     """
+
+    kind: ClassVar[SourceKind] = "list"
+    # What is read from a list or from files is history: nothing of it can be ahead of its time.
+    clocking: ClassVar[Clocking] = HISTORY
 
     def __init__(
         self,
@@ -285,6 +290,9 @@ class FileSource:
         on_missing: What happens where a file was seen and is gone before it was read: "stop", or
             "skip" to go on without it.
     """
+
+    kind: ClassVar[SourceKind] = "files"
+    clocking: ClassVar[Clocking] = HISTORY
 
     path: str | Path
     format: str = "json"
@@ -449,6 +457,9 @@ class SparkSource:
         timestamp: Name of a timestamp column, or of a column of milliseconds.
         name: Name of the source; state belongs to it.
     """
+
+    kind: ClassVar[SourceKind] = "spark"
+    clocking: ClassVar[Clocking] = LIVE
 
     frame: Any
     key: str | None = None

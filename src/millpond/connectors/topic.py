@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.windows import LIVE, Clocking
@@ -63,6 +63,8 @@ class Topic:
     >>> Application(consumer_group="shop").topic("clicks").name
     'clicks'
     """
+
+    kind: ClassVar[Literal["topic"]] = "topic"
 
     name: str
     value_deserializer: Deserializer

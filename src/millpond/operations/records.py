@@ -81,7 +81,7 @@ class Recall:
         reader = self._reader(name)
         if reader is None:
             return
-        for records in read_range(reader, number, partition, start, end):
+        for records in read_range(reader, number, partition, start, end, clock.now):
             runner = StageRunner(plan, plan.stages[0], settings)
             places: set[tuple[int, int]] = set()
             for row in run_source(runner, number, records, clock):

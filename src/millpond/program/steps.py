@@ -13,6 +13,7 @@ from typing import Any, Literal
 from millpond.aggregations import Aggregation
 from millpond.arguments.callsite import CallSite
 from millpond.arguments.windows import HISTORY, Clocking, Closing, Sliding, TimeWindow, WindowKind
+from millpond.connectors.protocols import SourceKind, SourceSettings
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import Topic
 
@@ -61,11 +62,23 @@ class SourceInfo:
     """What workers must know of a source."""
 
     name: str
-    kind: Literal["topic", "list", "rate", "files", "spark"]
+    kind: SourceKind
     value_deserializer: Deserializer
     key_deserializer: Deserializer
     timestamp_extractor: Callable[..., int] | None = None
     clocking: Clocking = HISTORY
+
+    @classmethod
+    def of(cls, settings: SourceSettings) -> SourceInfo:
+        """Return what workers must know of these settings."""
+        return cls(
+            settings.name,
+            settings.kind,
+            settings.value_deserializer,
+            settings.key_deserializer,
+            settings.timestamp_extractor if isinstance(settings, Topic) else None,
+            settings.clocking,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -1,11 +1,13 @@
-"""Items of `ListSource`s on their way to the spools that the query reads."""
+"""Records of lists and of polled sources on their way to the spools that the query reads."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Mapping
 
+from millpond.connectors.polled_source import PollSpool
 from millpond.connectors.sources import Spool
 from millpond.errors import SimulatedCrash
 from millpond.spark.run_state import CommittedOffsets
@@ -31,7 +33,7 @@ class ListFeeder:
     """
 
     def __init__(
-        self, spools: dict[str, Spool], committed: CommittedOffsets, *, drains: bool
+        self, spools: Mapping[str, Spool | PollSpool], committed: CommittedOffsets, *, drains: bool
     ) -> None:
         self._spools = spools
         self._committed = committed

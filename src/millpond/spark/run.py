@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.config import PARTITIONS, groups_for
+from millpond.connectors.custom_source import CustomSource
 from millpond.connectors.sources import SparkSource
 from millpond.connectors.topic import make_topic
 from millpond.driver.deliver import Delivery
 from millpond.driver.progress import Meter
 from millpond.driver.timekeeper import Timekeeper, clockwork_of
 from millpond.driver.waiting import Waiting
-from millpond.errors import StateError
+from millpond.errors import ConfigError, StateError
 from millpond.folders import Scratch
 from millpond.program.functions import pack
 from millpond.program.plan import Plan, make_plan
@@ -92,6 +93,9 @@ class SparkRun:
         # What cannot work is reported before Spark is started: that takes seconds.
         pack((self._plan, config.on_processing_error, program.codec), self._plan.children)
         self._check_backfill(self._directory.check(self._plan, accept=program.accepts))
+        for source in program.graph.sources.values():
+            if isinstance(source, CustomSource):
+                _check_sendable(source)
         program.broker.connect()
         keys: dict[tuple[str, int], int] = {}
         scope = Scope()  # what sinks have opened, on the driver
@@ -294,6 +298,14 @@ class SparkRun:
             loglevel=config.loglevel,
             places=None if folders.places is None else folders.places.path,
         )
+
+
+def _check_sendable(source: CustomSource) -> None:
+    """Refuse a source that cannot be sent to workers."""
+    try:
+        pack(source.reader(""))
+    except ConfigError as error:
+        raise source.unsendable(error.__cause__ or error) from error
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import logging
 from typing import Any
 
 from millpond.config import DEFAULT_BATCH
+from millpond.connectors.polled_source import PolledSource, PollSpool
 from millpond.connectors.protocols import Offsets, SourceReader
-from millpond.connectors.sources import FileReader, FileSource, ListSource, RateSource, Spool
+from millpond.connectors.sources import FileReader, FileSource, ListSource, SparkSource, Spool
 from millpond.connectors.topic import Topic
 from millpond.driver.timekeeper import Clockwork
 from millpond.errors import MillpondError, StateError
@@ -47,13 +48,14 @@ class RunSources:
         self._backfill = backfill
         self._spool = directory.spool(program.config.topics_dir)
         self.committed = CommittedOffsets(directory, manifest)
-        self.spools: dict[str, Spool] = {}
+        self.spools: dict[str, Spool | PollSpool] = {}
         self.readers: dict[str, SourceReader] = {}
         for name, source in program.graph.sources.items():
             reader = self._reader(name, source)
             if reader is not None:
                 self.readers[name] = reader
         self._check_lists()
+        self._check_polled()
         self.feeder = ListFeeder(self.spools, self.committed, drains=limits.drain)
 
     # --- readers ----------------------------------------------------------------------------
@@ -65,11 +67,15 @@ class RunSources:
         if isinstance(source, ListSource):
             self.spools[name] = Spool(source, self._spool)
             return source.reader(self._spool)
+        if isinstance(source, PolledSource):
+            drains = self._limits.drain
+            self.spools[name] = PollSpool(source, self._spool, drains=drains)
+            return source.reader(self._spool)
         if isinstance(source, FileSource):
             reader = source.reader(self._spool)
             reader.gives_failures = self._program.config.on_error == "dead-letter"
             return reader
-        return source.reader(self._spool) if isinstance(source, RateSource) else None
+        return None if isinstance(source, SparkSource) else source.reader(self._spool)
 
     def _topic_reader(self, topic: Topic) -> SourceReader:
         broker, known = self._program.broker, self._manifest.topic_ids
@@ -94,6 +100,19 @@ class RunSources:
                 )
                 raise StateError(msg)
 
+    def _check_polled(self) -> None:
+        """Refuse to poll from the beginning where what was polled is lost."""
+        for name, spool in self.spools.items():
+            read = self.committed.position(name)
+            if isinstance(spool, PollSpool) and spool.taken < read:
+                msg = (
+                    f"{read} records of source {name!r} were read, and {spool.path}/{name} has "
+                    f"{spool.taken}, so the position after them is lost.\n"
+                    "Fix: put the folder back from a backup, or start over: "
+                    "app.clear_state(reset_offsets=True)."
+                )
+                raise StateError(msg)
+
     # --- what the query is given ------------------------------------------------------------
 
     def begin(self) -> None:
@@ -112,7 +131,8 @@ class RunSources:
             return {"0": 0}
         reset = self._program.config.auto_offset_reset if self._backfill is None else "earliest"
         start = reader.initial(reset)
-        if sum(start.values()) and reset == "latest":
+        is_topic = isinstance(self._program.graph.sources[name], Topic)
+        if is_topic and any(start.values()) and reset == "latest":
             logger.info(
                 "%s is new to this group and is read from its end on, without the %s "
                 'records in it; auto_offset_reset="earliest" reads them',

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Row as SparkRow
 
 from millpond.connectors.protocols import SourceReader
-from millpond.errors import BrokerError, TopicError
+from millpond.errors import BrokerError, SourceError, TopicError
 from millpond.program.plan import Plan, Stage
 from millpond.spark.activity import place_here
 from millpond.spark.code_shipping import Shipment
@@ -59,7 +59,7 @@ class ReadStage:
     ) -> Iterator[Row]:
         try:
             yield from self._read(runner, batches, place)
-        except (TopicError, BrokerError) as error:
+        except (TopicError, BrokerError, SourceError) as error:
             yield given_up(error)  # no task fails, or Spark would wait for the broker once more
 
     def _read(
@@ -75,7 +75,7 @@ class ReadStage:
                     continue
                 number, clock = self._numbers[source], Clock.decode(told)
                 reader = readers[names[source]]
-                given = read_range(reader, number, partition, start, end)
+                given = read_range(reader, number, partition, start, end, clock.now)
                 at = (number, reader.number_of(partition), start, end)
                 for records in _noted(given, place, at):
                     yield from run_source(runner, number, records, clock)

@@ -17,6 +17,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from millpond.arguments.callsite import here
+from millpond.connectors.custom_source import CustomSource
+from millpond.connectors.polled_source import PolledSource
 from millpond.connectors.protocols import Sink
 from millpond.connectors.sources import CRASH, END, ListSource, Mark
 from millpond.connectors.topic import Topic
@@ -40,6 +42,7 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import KeyScope, State
 from millpond.storage.manifest import Manifest
 from millpond.storage.succession import succeed
+from millpond.testing.source_input import SourceInput
 from millpond.testing.topics import LocalWriter, WrittenTopics, topic_table
 from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
 from millpond.worker.changed_fields import plain_key
@@ -191,6 +194,7 @@ class LocalEngine:
         self._is_ending = False
         """Whether an END mark was reached, and what is due by then is still to be done."""
         self._inputs: dict[str, list[Any]] = {}
+        self._source_input = SourceInput()
         self._positions: dict[str, int] = defaultdict(int)
         self._offsets: dict[str, int] = defaultdict(int)
         if after is not None:
@@ -247,6 +251,14 @@ class LocalEngine:
             msg = f"records are a list or another iterable, got {shown(records)}."
             raise ConfigError(msg + "\nFix: put the record in a list.")
         self._inputs.setdefault(name, []).extend(records)
+
+    def read_sources(self) -> None:
+        """Add to the input what the program's own sources have now; again: what is new.
+
+        A `PollSource` is polled until it gives nothing.
+        """
+        for name, source in self._graph.sources.items():
+            self._inputs.setdefault(name, []).extend(self._source_input.take(source))
 
     def run(self, batches: int | Sequence[int] | None = None) -> Run:
         """Process what is there, up to an END mark. The result has all values so far.
@@ -441,7 +453,7 @@ class LocalEngine:
         settings = self._graph.sources[name]
         if isinstance(settings, Topic):
             return topic_table(settings, items, self._clock())
-        if isinstance(settings, ListSource):
+        if isinstance(settings, ListSource | CustomSource | PolledSource):
             return settings.table(items, self._clock())
         msg = (
             f"the local engine cannot read {shown(settings)}.\n"
@@ -482,7 +494,8 @@ def run_local(
     Args:
         program: A frame; the whole graph it belongs to runs.
         records: Values, or `(key, value[, timestamp[, headers]])`; a dict of them by source name
-            where there are several. Default: the items of the frame's own `ListSource`.
+            where there are several. Default: what the frame's own sources have, where each is a
+            `ListSource`, a `Source` or a `PollSource`.
         batches: How to cut the input: a size, or a list of sizes; the rest is one batch.
         **options: `groups`, `on_error`, `on_processing_error`, `codec`, `clock`,
             `copy_functions` of the engine; where not given, errors and types are handled as the
@@ -492,9 +505,7 @@ def run_local(
     if records is not None:
         engine.feed(records)
     else:
-        for name, settings in program._graph.sources.items():
-            if isinstance(settings, ListSource):
-                engine.feed(list(settings.items), name)
+        engine.read_sources()
     while True:
         try:
             return engine.run(batches)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.connectors.protocols import SourceReader
 from millpond.errors import Failure, MillpondError
@@ -25,8 +26,10 @@ __all__ = ["entered", "given_up", "read_range", "run_source"]
 _SLICE = 100_000
 
 
-def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) -> pa.RecordBatch:
-    """Return the records of a segment with the place they came from.
+def entered(
+    segment: pa.RecordBatch, source: int, partition: int, start: int, now: int = 0
+) -> pa.RecordBatch:
+    """Return the records of a segment with the place they came from, and a time.
 
     Where the segment has no column `offset`, its records follow one another from `start` on.
     """
@@ -36,7 +39,7 @@ def entered(segment: pa.RecordBatch, source: int, partition: int, start: int) ->
     columns = [
         segment.column("key"),
         segment.column("value"),
-        segment.column("timestamp"),
+        pc.fill_null(times, now) if (times := segment.column("timestamp")).null_count else times,
         pa.array(np.full(rows, source, np.int32)),
         pa.array(np.full(rows, partition, np.int64)),
         _offsets(segment, start),
@@ -53,12 +56,15 @@ def _offsets(segment: pa.RecordBatch, start: int) -> pa.Array:
 
 
 def read_range(
-    reader: SourceReader, number: int, partition: str, start: int, end: int
+    reader: SourceReader, number: int, partition: str, start: int, end: int, now: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range as they enter the plan, some at a time."""
+    """Yield the records of a range as they enter the plan, some at a time.
+
+    Records without a time have that of the batch, `now`, which is the same when it is replayed.
+    """
     for place, offset, segment in reader.located(partition, start, end):
         for low in range(0, segment.num_rows, _SLICE):
-            yield entered(segment.slice(low, _SLICE), number, place, offset + low)
+            yield entered(segment.slice(low, _SLICE), number, place, offset + low, now)
 
 
 def run_source(
