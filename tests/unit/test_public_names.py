@@ -75,6 +75,8 @@ def test_the_names_of_the_test_kit_are_these():
         "ManualClock",
         "MemoryStore",
         "Run",
+        "check_sink",
+        "check_source",
         "frame",
         "run_local",
     ]

@@ -41,8 +41,8 @@ class ListSink(list[Any]):
     def write(self, batch: SinkBatch) -> None:
         """Add the records of a batch, unless they were added before."""
         if batch.delivery_id not in self._deliveries:
+            self.extend([collected(record, self._metadata) for record in batch])
             self._deliveries.add(batch.delivery_id)
-            self.extend(collected(record, self._metadata) for record in batch)
 
 
 class FunctionSink:

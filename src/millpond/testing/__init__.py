@@ -12,6 +12,8 @@ from millpond.state.store import MemoryStore
 from millpond.testing.engine import LocalEngine, Run, run_local
 from millpond.testing.frames import frame
 from millpond.testing.manual_clock import ManualClock
+from millpond.testing.sink_contract import check_sink
+from millpond.testing.source_contract import check_source
 
 __all__ = [
     "CRASH",
@@ -21,6 +23,8 @@ __all__ = [
     "ManualClock",
     "MemoryStore",
     "Run",
+    "check_sink",
+    "check_source",
     "frame",
     "run_local",
 ]
