@@ -5,6 +5,8 @@ Each function takes a way to make one, and fails with what was violated.
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 
 from millpond.connectors.topic import TopicConfig, make_topic
@@ -43,49 +45,50 @@ def check_store(store):
 
 def outputs(*records):
     """Records as a batch gives them to a writer."""
-    rows = [(k, v, 1_700_000_000_000, 0, 0, i) for i, (k, v) in enumerate(records)]
+    now = time.time_ns() // 1_000_000
+    rows = [(k, v, now, 0, 0, i) for i, (k, v) in enumerate(records)]
     columns = zip(*rows, strict=True)
     arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def check_writer(make, read):
+def check_writer(make, read, topic="out"):
     """A batch is written once, whole and in order, whoever writes it again."""
     writer = make()
-    writer.write("out", outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
+    writer.write(topic, outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
     writer.complete(0)
-    assert read("out") == [b"1", b"2"], "the records of a batch are there in their order"
+    assert read(topic) == [b"1", b"2"], "the records of a batch are there in their order"
 
-    writer.write("out", outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
+    writer.write(topic, outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
     writer.complete(0)
-    assert read("out") == [b"1", b"2"], "a batch that comes again writes nothing"
+    assert read(topic) == [b"1", b"2"], "a batch that comes again writes nothing"
 
     again = make()
-    again.write("out", outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
+    again.write(topic, outputs((b"a", b"1"), (b"a", b"2")), 0, "read")
     again.complete(0)
-    assert read("out") == [b"1", b"2"], "another writer of the same stream writes nothing again"
+    assert read(topic) == [b"1", b"2"], "another writer of the same stream writes nothing again"
 
-    again.write("out", outputs((b"a", b"3")), 1, "more")
+    again.write(topic, outputs((b"a", b"3")), 1, "more")
     again.complete(1)
-    assert read("out") == [b"1", b"2", b"3"], "the next batch follows"
+    assert read(topic) == [b"1", b"2", b"3"], "the next batch follows"
     assert again.waits_for, "somebody is waited for"
-    assert again.limits("out") is None or again.limits("out").largest > 1_000
+    assert again.limits(topic) is None or again.limits(topic).largest > 1_000
     for each in (writer, again):
         each.close()
 
 
-def check_broker(broker):
+def check_broker(broker, name="made"):
     """Topics are made, written, read and deleted."""
-    topic = make_topic("made", config=TopicConfig(num_partitions=2))
+    topic = make_topic(name, config=TopicConfig(num_partitions=2))
     broker.connect()
     known_as = broker.prepare(topic)
     assert broker.prepare(topic, known_as) == known_as, "a topic keeps its id"
 
     with broker.producer() as producer:
-        producer.produce(topic, key="ann", value={"n": 1}, timestamp=1_700_000_000_000)
-        producer.produce("made", key=b"bob", value=b"{}", partition=1)
+        producer.produce(topic, key="ann", value={"n": 1})
+        producer.produce(name, key=b"bob", value=b"{}", partition=1)
     with broker.consumer() as consumer:
-        records = list(consumer.read("made"))
+        records = list(consumer.read(name))
     assert {type(record) for record in records} == {Record}, "a consumer gives records"
     assert len(records) == 2, "a producer has written everything when its block ends"
 
@@ -95,6 +98,6 @@ def check_broker(broker):
     assert sum(ends.values()) - sum(begin.values()) == 2, "a reader knows what was written"
     assert reader.initial("latest") == ends, "the latest place is the end"
 
-    assert ("made", 2, 2) in broker.listed(), "a topic is listed with its records"
-    broker.delete("made")
-    assert all(name != "made" for name, _, _ in broker.listed()), "a topic can be deleted"
+    assert (name, 2, 2) in broker.listed(), "a topic is listed with its records"
+    broker.delete(name)
+    assert all(other != name for other, _, _ in broker.listed()), "a topic can be deleted"

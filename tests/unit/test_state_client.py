@@ -9,6 +9,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from contracts import check_store
 from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 
@@ -100,6 +101,10 @@ def test_many_blobs_come_and_go_in_order(server):
         0 if i == 7 else i * 200 for i in range(500)
     ]
     assert server.asked.count("getValue") == 500
+
+
+def test_the_store_on_spark_keeps_the_contract(server):
+    check_store(SparkStore(server.state))
 
 
 def test_what_was_fetched_is_forgotten_where_it_is_written(server):

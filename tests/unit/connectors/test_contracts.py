@@ -10,6 +10,8 @@ from collections import defaultdict
 from contextlib import suppress
 from itertools import count
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from contracts import check_broker, check_store, check_writer
 
@@ -260,9 +262,13 @@ def test_the_reader_of_a_topic_keeps_the_contract(tmp_path):
     check_reader(lambda: broker.reader(make_topic("clicks")), grow=produce)
 
 
-@pytest.mark.parametrize("format", ["json", "csv"])
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
 def test_the_reader_of_files_keeps_the_contract(tmp_path, format):
     def write(name):
+        if format == "parquet":
+            table = pa.table({"a": [1, 3], "b": [2, 4]})
+            pa.parquet.write_table(table, tmp_path / "in" / f"{name}.parquet")
+            return
         rows = ['{"a": 1}', '{"a": 2}'] if format == "json" else ["a,b", "1,2", "3,4"]
         (tmp_path / "in" / f"{name}.{format}").write_text("\n".join(rows))
 
