@@ -10,11 +10,13 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import millpond as mp
 from millpond.config import DEFAULT_BATCH
+from millpond.connectors.as_source import as_source
 from millpond.connectors.log import SEGMENT, Log
 from millpond.connectors.sources import LogReader
 from millpond.driver.timekeeper import Clockwork
 from millpond.spark import source
 from millpond.spark.source import FORMAT, RangeReader, ReaderSettings
+from millpond.state.codec import Codec
 from millpond.worker.history import HistoryReader
 
 
@@ -119,6 +121,26 @@ def test_folders_and_topics_share_the_bytes_of_a_batch(tmp_path, monkeypatch):
     assert first == [[(0, 0, 100), (1, 0, 2), (2, 0, 1)]]
     assert second == [[(1, 2, 4), (2, 1, 2)]]  # the topic has no more, so each has half
     assert rest == [[[(2, 2, 3)]]]
+
+
+def test_a_source_that_is_idle_is_not_asked_all_the_time(tmp_path):
+    class Idle(mp.Source):
+        name, asked = "idle", 0
+
+        def ends(self):
+            self.asked += 1
+            return {"0": 0}
+
+        def read(self, partition, start, end):
+            return []
+
+    source = Idle()
+    reader = reader_of(tmp_path, a=as_source(source, Codec()).reader(""))
+    start = reader.initialOffset()
+    for _ in range(50):
+        reader.latestOffset(start, ReadMaxRows(10))
+
+    assert source.asked < 10
 
 
 def test_files_are_counted_by_max_records_per_batch(tmp_path):

@@ -136,6 +136,8 @@ class CustomReader(SourceReader):
     kept where offsets are, and a partition has the same number in every run.
     """
 
+    fresh_for = 0.2
+
     source: Source
     calls: Calls
     codec: Codec

@@ -54,6 +54,8 @@ class SourceReader(Protocol):
     """Since when it gives no answer, by the monotonic clock; None: it answers."""
     counts_files: bool = False
     """Whether offsets count files, each of which is read whole, and not records."""
+    fresh_for: float = 0.0
+    """For how many seconds ends are believed; an idle query asks a hundred times a second."""
 
     def initial(self, reset: str) -> Offsets:
         """Return where a new group starts: reset is "earliest", "latest" or "error"."""
@@ -61,7 +63,7 @@ class SourceReader(Protocol):
     def ends(self, begin: Offsets) -> Offsets:
         """Return the end of each partition, to plan a batch that begins at `begin`.
 
-        Only one process may call this.
+        Where looking writes something, only one process calls this, and `known` does not.
         """
 
     def read(self, partition: str, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ The time of a batch is decided here too and written down with its offsets: see `
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -119,6 +120,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._names = list(settings.readers)
         self._final: All | None = None
+        self._asked: dict[str, tuple[float, Offsets]] = {}
+        """When each source was last asked for its ends, and what it said."""
         self._keeper = Timekeeper(settings.work)
         self._wall = JumpWatch()
         self._clock_read: tuple[int, int, int] | None = None
@@ -228,7 +231,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._settings.readers[name].away_since is not None
 
     def _latest(self, name: str, begin: Offsets) -> Offsets:
-        ends = self._settings.readers[name].ends(begin)
+        ends = self._ends(name, begin)
         for partition, end in ends.items():
             if end < begin.get(partition, 0):
                 msg = (
@@ -238,6 +241,14 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
                 raise TopicError(msg)
         return {p: max(end, begin.get(p, 0)) for p, end in {**begin, **ends}.items()}
+
+    def _ends(self, name: str, begin: Offsets) -> Offsets:
+        reader, now = self._settings.readers[name], time.monotonic()
+        at, ends = self._asked.get(name, (-math.inf, {}))
+        if now - at >= reader.fresh_for:
+            ends = reader.ends(begin)
+            self._asked[name] = now, ends
+        return ends
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
         begin = self._with_new_sources(start[FORMAT])

@@ -203,6 +203,7 @@ class LocalEngine:
     def _go_on(self, after: LocalEngine) -> None:
         """Take over the time and the places in the input of another engine."""
         self._offsets.update(after._offsets)
+        self._source_input = SourceInput(after._source_input)
         self._last = dict(after._last)
         known = after._keeper
         content = {"seq": known.seq, "seen": known.seen, "arrived": known.arrived}

@@ -18,8 +18,8 @@ __all__ = ["SourceInput"]
 class SourceInput:
     """Reads sources, and remembers how far each was read."""
 
-    def __init__(self) -> None:
-        self._read_to: dict[str, Any] = {}
+    def __init__(self, after: SourceInput | None = None) -> None:
+        self._read_to: dict[str, Any] = {} if after is None else dict(after._read_to)
 
     def take(self, source: Any) -> list[Any]:
         """Return what a source has now and has not given yet."""

@@ -92,6 +92,18 @@ def test_an_engine_reads_what_is_new():
     assert engine.run() == [0, 1, 2, 0]
 
 
+def test_an_engine_after_another_one_reads_what_that_one_has_not():
+    source = Numbers({"a": 2})
+    before = LocalEngine(frame(source))
+    before.read_sources()
+    before.run()
+    source.end_of = {"a": 3}
+    after = LocalEngine(frame(source), after=before)
+    after.read_sources()
+
+    assert after.run() == [2]
+
+
 def test_a_test_may_give_the_records_itself():
     sdf = frame(Numbers()).apply(lambda value: value + 1)
 
