@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 import millpond as mp
 from millpond.options import OffsetReset
+from millpond.testing import check_sink, check_source
 
 
 class Order(TypedDict):
@@ -96,3 +97,29 @@ def main() -> list[Any]:
         record = consumer.poll(timeout=1.0)
         print(record.value if record else [r.key for r in consumer.read("totals")])
     return app.run(drain=True, timeout=5.0)
+
+
+class Table(mp.Source):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def ends(self) -> dict[str, int]:
+        return {"eu": 1}
+
+    def read(self, partition: str, start: int, end: int) -> Iterator[mp.Record]:
+        yield mp.Record("ann", {"amount": 1.0}, 1_000, offset=start)
+
+
+class Pages(mp.PollSource):
+    name = "pages"
+    interval = 5.0
+
+    def poll(self, position: int | None) -> tuple[list[Order], int]:
+        return [], position or 0
+
+
+mp.Application(consumer_group="sources").dataframe(source=Table("table")).concat(
+    app.dataframe(source=Pages())
+)
+check_source(lambda: Table("table"))
+check_sink(mp.ListSink, list[Any])

@@ -49,3 +49,24 @@ app.get_producer().produce("clicks", timestamp="now")  # E: "produce"
 app.get_consumer().poll("now")  # E: "poll"
 app.migration("default", from_version=1)(to_text)  # E: "Lift"
 number: int = app.explain()  # E: Incompatible types in assignment
+
+
+class Half(mp.Source):
+    name = "half"
+
+    def ends(self) -> dict[str, int]:
+        return {}
+
+
+class Names(mp.Source):
+    name = "names"
+
+    def ends(self) -> list[str]:  # E: "ends"
+        return []
+
+    def read(self, partition: str, start: int, end: int) -> list[int]:
+        return []
+
+
+Half()  # E: Cannot instantiate abstract class "Half"
+app.dataframe(source=5)  # E: "dataframe"
