@@ -56,6 +56,7 @@ from millpond.connectors.sources import FileSource, ListSource, RateSource, Spar
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig
 from millpond.errors import IgnoreMessage
 from millpond.frame import StreamingDataFrame
+from millpond.options import KafkaOptions, SparkOptions
 from millpond.record import MessageContext, Record, message_context
 from millpond.resource import Resource, resource
 from millpond.state.view import State, Timer
@@ -84,6 +85,7 @@ __all__ = [
     "IgnoreMessage",
     "JSONDeserializer",
     "JSONSerializer",
+    "KafkaOptions",
     "Last",
     "Latest",
     "ListSink",
@@ -107,6 +109,7 @@ __all__ = [
     "Sink",
     "SinkBatch",
     "Source",
+    "SparkOptions",
     "SparkSource",
     "State",
     "StdDev",

@@ -21,7 +21,7 @@ from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
 from millpond.arguments.hints import missing, public
-from millpond.arguments.quix import APPLICATION, ApplicationKeywords, check_keywords, warn_ignored
+from millpond.arguments.quix import APPLICATION, check_keywords, warn_ignored
 from millpond.arguments.windows import MAX_FUTURE_MS
 from millpond.config import Config
 from millpond.connectors.as_source import as_source
@@ -48,12 +48,14 @@ from millpond.options import (
     Durability,
     ErrorCallback,
     ErrorPolicy,
+    FlatKeywords,
     Format,
+    KafkaOptions,
     LostRecords,
     OffsetReset,
     Persistence,
-    ProcessingGuarantee,
     Recovery,
+    SparkOptions,
     StateChange,
 )
 from millpond.program import load_guard
@@ -104,13 +106,9 @@ class Application:
         topics_dir: The folder of the embedded log.
         auto_offset_reset: Where a new group starts to read a topic: "latest", "earliest", or
             "error" to refuse.
-        processing_guarantee: For outputs to Kafka: "exactly-once" (each batch is one
-            transaction) or "at-least-once". State is exactly once, always.
         auto_create_topics: Whether topics that are missing are created, or an error.
         on_lost_records: What happens when Kafka deleted records before they were read, or segments
             of the embedded log are damaged or gone: "stop" the run, or "skip" them.
-        consumer_extra_config: Settings of librdkafka for reading.
-        producer_extra_config: Settings of librdkafka for writing.
         commit_interval: The least time between two batches in seconds; one batch is one
             snapshot of state, outputs and offsets.
         max_records_per_batch: The most records a batch reads. Default: 1,000,000. Of large
@@ -136,14 +134,13 @@ class Application:
             forever. With a local master.
         stop_timeout: How long the current batch may take after SIGINT or SIGTERM, in seconds or
             as a `timedelta`; then the run ends without it. Default: 30 s.
-        master: Any Spark master. Default: `local[*]`.
-        spark: A SparkSession to use instead of starting Spark. Its settings stay as they are.
-        spark_config: Settings of Spark for this application.
+        kafka: How the broker is used: guarantee, patience, settings of its clients.
+        spark: The Spark to run on: master, settings, or a SparkSession. A SparkSession may also be
+            given as it is.
         loglevel: Level of the logger `millpond`; None leaves logging alone.
-        broker_availability_timeout: How many seconds a running application waits when the broker
-            is away, 0 forever; the same as `ConnectionConfig(patience=...)`. Default: 600.
-        **quix: Keywords of Quix Streams that have no meaning here. They are accepted and ignored,
-            and one warning names them.
+        **flat: Each option of `KafkaOptions` by its name, `master` and `spark_config`, for programs
+            that pass them one by one. Keywords of Quix Streams that have no meaning here are
+            accepted and ignored, and one warning names them.
     """
 
     def __init__(
@@ -154,11 +151,8 @@ class Application:
         state_dir: str | Path | None = "state",
         topics_dir: str | Path = "topics",
         auto_offset_reset: OffsetReset = "latest",
-        processing_guarantee: ProcessingGuarantee = "exactly-once",
         auto_create_topics: bool = True,
         on_lost_records: LostRecords = "stop",
-        consumer_extra_config: dict[str, Any] | None = None,
-        producer_extra_config: dict[str, Any] | None = None,
         commit_interval: float = 0.0,
         max_records_per_batch: int | None = None,
         on_error: ErrorPolicy = "stop",
@@ -170,27 +164,27 @@ class Application:
         state_ttl: Duration | None = None,
         step_timeout: float | timedelta | None = None,
         stop_timeout: float | timedelta = 30.0,
-        master: str | None = None,
-        spark: Any = None,
-        spark_config: dict[str, str] | None = None,
+        kafka: KafkaOptions | None = None,
+        spark: SparkOptions | Any = None,
         loglevel: str | int | None = "INFO",
-        broker_availability_timeout: float | None = None,
-        **quix: Unpack[ApplicationKeywords],
+        **flat: Unpack[FlatKeywords],
     ) -> None:
-        own = inspect.signature(Application).parameters
-        check_keywords("Application()", quix, APPLICATION, own)
-        if spark is not None:
+        others: dict[str, Any] = {**flat}
+        broker, engine = KafkaOptions.of(kafka, others), SparkOptions.of(spark, others)
+        own = [*inspect.signature(Application).parameters, *FlatKeywords.__annotations__]
+        check_keywords("Application()", others, APPLICATION, own)
+        if engine.session is not None:
             from millpond.spark.versions import check_session
 
-            check_session(spark)
+            check_session(engine.session)
         refuse_async(on_processing_error, "on_processing_error=")
         self.config = Config(
-            connection=_connection(broker_address, broker_availability_timeout),
-            processing_guarantee=processing_guarantee,
+            connection=_connection(broker_address, broker.broker_availability_timeout),
+            processing_guarantee=broker.processing_guarantee,
             auto_create_topics=auto_create_topics,
             on_lost_records=on_lost_records,
-            consumer_extra_config=dict(consumer_extra_config or {}),
-            producer_extra_config=dict(producer_extra_config or {}),
+            consumer_extra_config=dict(broker.consumer_extra_config),
+            producer_extra_config=dict(broker.producer_extra_config),
             consumer_group="default" if consumer_group is None else consumer_group,
             state_dir="state" if state_dir is None else str(state_dir),
             topics_dir=str(topics_dir),
@@ -206,9 +200,9 @@ class Application:
             state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
             step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
             stop_timeout=_seconds("stop_timeout", stop_timeout),
-            master=master,
-            spark=spark,
-            spark_config=dict(spark_config or {}),
+            master=engine.master,
+            spark=engine.session,
+            spark_config=dict(engine.config),
             loglevel=loglevel,
         )
         self.graph = Graph()
@@ -226,7 +220,7 @@ class Application:
         """Whether what is run, or will be, is to run for long; decides how Java is started."""
         if loglevel is not None:
             _set_up_logging(loglevel)
-        warn_ignored("Application()", quix, APPLICATION)
+        warn_ignored("Application()", others, APPLICATION)
 
     def _make_broker(self) -> Broker:
         config = self.config

@@ -1,15 +1,20 @@
 """What the methods of the face take, as types: the words of an option, the functions of a user.
 
-For programs that pass them on, such as `def start(reset: OffsetReset) -> Application`.
+For programs that pass them on, such as `def start(reset: OffsetReset) -> Application`. Options that
+belong together are one object: `KafkaOptions`, `SparkOptions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from logging import Logger
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from millpond.arguments.callsite import here
+from millpond.arguments.quix import ApplicationKeywords
 from millpond.connectors.topic import Topic
+from millpond.errors import ConfigError, shown
 from millpond.state.view import State, Timer
 
 __all__ = [
@@ -20,7 +25,9 @@ __all__ = [
     "ExpandMetadataFunction",
     "ExpandMetadataStateFunction",
     "ExpandStateFunction",
+    "FlatKeywords",
     "Format",
+    "KafkaOptions",
     "LateCallback",
     "LostRecords",
     "MetadataFunction",
@@ -29,6 +36,7 @@ __all__ = [
     "Persistence",
     "ProcessingGuarantee",
     "Recovery",
+    "SparkOptions",
     "StateChange",
     "StateFunction",
     "TimerFunction",
@@ -72,3 +80,99 @@ WindowCallback = Callable[[Any, Any, Any, int, Any], bool]
 """A function of (aggregated, value, key, timestamp, headers)."""
 ErrorCallback = Callable[[Exception, Any, Logger], bool]
 """A function of (error, context, logger)."""
+
+
+class FlatKeywords(ApplicationKeywords, total=False):
+    """Keywords of `Application` for single options of `KafkaOptions` and `SparkOptions`."""
+
+    processing_guarantee: ProcessingGuarantee
+    consumer_extra_config: dict[str, Any] | None
+    producer_extra_config: dict[str, Any] | None
+    broker_availability_timeout: float | None
+    master: str | None
+    spark_config: dict[str, str] | None
+
+
+class _Options:
+    """Options that belong together; each may also be a keyword of `Application` of its own."""
+
+    @classmethod
+    def joined(
+        cls, name: str, given: Any, flat: dict[str, Any], keywords: Mapping[str, str]
+    ) -> Self:
+        """Return the options of an application; take from `flat` those that are theirs.
+
+        Args:
+            name: The keyword of the object.
+            given: The object; None: there is none.
+            flat: Single options by keyword.
+            keywords: The field of each keyword.
+
+        Raises:
+            ConfigError: it is something else, or an option is given in both ways.
+        """
+        found = {keywords[key]: flat.pop(key) for key in list(flat) if key in keywords}
+        if given is None:
+            return cls(**{option: value for option, value in found.items() if value is not None})
+        if not isinstance(given, cls):
+            msg = f"{name}= takes {cls.__name__}, got {shown(given)} ({here()})."
+            raise ConfigError(f"{msg}\nFix: {name}={cls.__name__}(...).")
+        if found:
+            twice = next(key for key, option in keywords.items() if option in found)
+            msg = (
+                f"Application() has {name}={cls.__name__}(...), and {twice}= beside it ({here()})."
+            )
+            raise ConfigError(f"{msg}\nFix: {cls.__name__}({keywords[twice]}=...) only.")
+        return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions(_Options):
+    """How an application uses a Kafka broker: `Application(address, kafka=KafkaOptions(...))`.
+
+    >>> KafkaOptions(processing_guarantee="at-least-once").broker_availability_timeout is None
+    True
+
+    Args:
+        processing_guarantee: For outputs: "exactly-once" (each batch is one transaction) or
+            "at-least-once". State is exactly once, always.
+        consumer_extra_config: Settings of librdkafka for reading.
+        producer_extra_config: Settings of librdkafka for writing.
+        broker_availability_timeout: How many seconds a running application waits when the broker is
+            away, 0 forever; the same as `ConnectionConfig(patience=...)`. Default: 600.
+    """
+
+    processing_guarantee: ProcessingGuarantee = "exactly-once"
+    consumer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
+    producer_extra_config: dict[str, Any] = field(default_factory=dict, repr=False)
+    broker_availability_timeout: float | None = None
+
+    @classmethod
+    def of(cls, given: Any, flat: dict[str, Any]) -> KafkaOptions:
+        """Return the options of `kafka=` and of single keywords."""
+        return cls.joined("kafka", given, flat, {f.name: f.name for f in fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkOptions(_Options):
+    """The Spark that an application runs on: `Application(spark=SparkOptions(...))`.
+
+    >>> SparkOptions(master="local[2]", config={"spark.sql.shuffle.partitions": "2"}).session
+
+    Args:
+        master: Any Spark master. Default: `local[*]`.
+        session: A SparkSession to use instead of starting Spark. Its settings stay as they are.
+        config: Settings of Spark for this application.
+    """
+
+    master: str | None = None
+    session: Any = field(default=None, repr=False)
+    config: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, given: Any, flat: dict[str, Any]) -> SparkOptions:
+        """Return the options of `spark=`, which may be a session, and of single keywords."""
+        if given is not None and not isinstance(given, SparkOptions):
+            given, flat["spark"] = None, given
+        keywords = {"master": "master", "spark": "session", "spark_config": "config"}
+        return cls.joined("spark", given, flat, keywords)

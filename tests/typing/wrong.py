@@ -5,6 +5,8 @@ import millpond as mp
 app = mp.Application(auto_offset_reset="newest")  # E: "auto_offset_reset"
 mp.Application(on_error="ignore")  # E: "on_error"
 mp.Application(processing_guarantee="once")  # E: "processing_guarantee"
+mp.KafkaOptions(processing_guarantee="once")  # E: "processing_guarantee"
+mp.Application(kafka={})  # E: "kafka"
 mp.Application(recover="yes")  # E: "recover"
 app.topic("clicks", value_deserializer="jsn")  # E: "value_deserializer"
 sdf = app.dataframe(app.topic("clicks"))

@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+import millpond as mp
 from millpond import Application, ConnectionConfig
 from millpond.config import Config, groups_for
 from millpond.errors import ConfigError
@@ -139,3 +140,75 @@ def test_a_configuration_shows_no_secret():
     assert "kafka:9092" in repr(app.config)
     for shown in (app.config, app, app.broker, vars(app.broker), app.broker.producer):
         assert "tr0ub4dor" not in repr(shown)
+
+
+# --- options that belong together -----------------------------------------------------------
+
+
+def test_options_of_kafka_and_of_spark_are_objects(tmp_path):
+    kafka = mp.KafkaOptions(
+        processing_guarantee="at-least-once",
+        consumer_extra_config={"a": 1},
+        producer_extra_config={"b": 2},
+        broker_availability_timeout=5,
+    )
+    spark = mp.SparkOptions(master="local[3]", config={"c": "3"})
+
+    app = Application("host:9092", kafka=kafka, spark=spark, state_dir=tmp_path, loglevel=None)
+
+    assert app.config.processing_guarantee == "at-least-once"
+    assert app.config.consumer_extra_config == {"a": 1}
+    assert app.config.producer_extra_config == {"b": 2}
+    assert app.config.connection.patience == 5
+    assert (app.config.master, app.config.spark_config) == ("local[3]", {"c": "3"})
+
+
+def test_each_of_them_may_be_a_keyword_of_its_own(tmp_path):
+    one_by_one = Application(
+        "host:9092",
+        processing_guarantee="at-least-once",
+        consumer_extra_config={"a": 1},
+        producer_extra_config=None,
+        broker_availability_timeout=5,
+        master="local[3]",
+        spark_config={"c": "3"},
+        loglevel=None,
+    )
+    together = Application(
+        "host:9092",
+        kafka=mp.KafkaOptions(
+            processing_guarantee="at-least-once",
+            consumer_extra_config={"a": 1},
+            broker_availability_timeout=5,
+        ),
+        spark=mp.SparkOptions(master="local[3]", config={"c": "3"}),
+        loglevel=None,
+    )
+
+    assert one_by_one.config == together.config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kafka": {}}, r"kafka= takes KafkaOptions, got \{\} (.|\n)*Fix: kafka=KafkaOptions"),
+        (
+            {"kafka": mp.KafkaOptions(), "processing_guarantee": "at-least-once"},
+            r"kafka=KafkaOptions\(...\), and processing_guarantee= beside it \(test_config",
+        ),
+        (
+            {"spark": mp.SparkOptions(), "spark_config": {"a": "b"}},
+            r"and spark_config= beside it(.|\n)*Fix: SparkOptions\(config=...\) only",
+        ),
+        ({"kafka": mp.KafkaOptions(processing_guarantee="once")}, "must be one of 'exactly-once'"),
+    ],
+)
+def test_options_that_contradict_one_another_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Application(**options)
+
+
+def test_options_show_no_secrets():
+    options = mp.KafkaOptions(producer_extra_config={"sasl.password": "hunter2"})
+
+    assert "hunter2" not in repr(options)
