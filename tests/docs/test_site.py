@@ -57,7 +57,7 @@ def test_every_public_name_is_on_a_reference_page(module):
 
 def test_the_page_of_settings_has_each_with_its_default():
     text = (REFERENCE / "configuration.md").read_text()
-    table = text[text.index("## Application") : text.index("## Topics")]
+    table = text[text.index("## Application") : text.index("## Kafka")]
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", table, re.MULTILINE))
 
     parameters = inspect.signature(Application).parameters.values()

@@ -382,7 +382,9 @@ def test_what_would_lose_an_aggregation_is_refused_and_can_be_accepted(emit, fie
     assert f"list/agg of group 'local' would lose what it has aggregated in spent:\n  {lost}" in (
         str(error.value)
     )
-    assert 'Fix: change the program back, or LocalEngine(on_state_change="accept").' in str(error.value)
+    assert 'Fix: change the program back, or LocalEngine(on_state_change="accept").' in str(
+        error.value
+    )
 
     accepted = run(frame().agg(emit=emit, **fields), records, after=old, on_state_change="accept")
     added = {"spent": 5} if "spent" in fields else {"paid": 1} if "paid" in fields else {}

@@ -104,7 +104,7 @@ def test_many_blobs_come_and_go_in_order(server):
 
 
 def test_the_store_on_spark_keeps_the_contract(server):
-    check_store(SparkStore(server.state))
+    check_store(Pipelined(server.state))
 
 
 def test_what_was_fetched_is_forgotten_where_it_is_written(server):

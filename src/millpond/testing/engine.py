@@ -62,6 +62,7 @@ class Run(list[Any]):
     """The values that came out, and what else a run did. Made by `run_local` and `LocalEngine.run`.
 
     >>> from millpond import Count
+    >>> from millpond.testing import frame
     >>> run = run_local(frame().agg(n=Count()), [("ann", "/"), ("ann", "/tea")])
     >>> run
     [{'n': 1}, {'n': 2}]
@@ -81,6 +82,7 @@ class Run(list[Any]):
     def state(self, key: Any, store: str = "default", scope: str | None = None) -> dict[Any, Any]:
         """Return what a store keeps for a key at the end.
 
+        >>> from millpond.testing import frame
         >>> program = frame().apply(lambda value, state: state.set("last", value), stateful=True)
         >>> run_local(program, [("ann", 1), ("ann", 2)]).state("ann")
         {'last': 2}
@@ -224,6 +226,7 @@ class LocalEngine:
     ) -> None:
         """Add records to the input of a source.
 
+        >>> from millpond.testing import frame
         >>> engine = LocalEngine(frame().apply(lambda value: value * 2))
         >>> engine.feed([1, 2])
         >>> engine.run()
@@ -264,6 +267,7 @@ class LocalEngine:
     def run(self, batches: int | Sequence[int] | None = None) -> Run:
         """Process what is there, up to an END mark. The result has all values so far.
 
+        >>> from millpond.testing import frame
         >>> engine = LocalEngine(frame().apply(lambda value: value * 2))
         >>> engine.feed([1])
         >>> engine.run()

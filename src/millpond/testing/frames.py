@@ -24,6 +24,10 @@ def frame(
 ) -> StreamingDataFrame:
     """Return a frame without an application, to be run with `run_local`.
 
+    >>> from millpond.testing import run_local
+    >>> run_local(frame().apply(lambda value: value * 2), [1, 2])
+    [2, 4]
+
     Args:
         source: A `ListSource`, a source of your own, or a list. Default: an empty list.
         name: The name of a list.

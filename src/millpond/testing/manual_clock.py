@@ -21,5 +21,14 @@ class ManualClock:
         return self.now_ms
 
     def advance(self, ms: int) -> None:
-        """Move the clock on."""
+        """Move the clock forward.
+
+        >>> clock = ManualClock(1000)
+        >>> clock.advance(500)
+        >>> clock.now_ms
+        1500
+
+        Args:
+            ms: By how many milliseconds.
+        """
         self.now_ms += ms
