@@ -62,6 +62,7 @@ from millpond.program import load_guard
 from millpond.program.explain import explain
 from millpond.program.graph import Graph
 from millpond.program.plan import make_plan
+from millpond.program.routes import goes_on
 from millpond.program.steps import Read, SourceInfo
 from millpond.state.codec import Codec
 from millpond.storage.directory import StateDirectory
@@ -728,14 +729,15 @@ class Application:
             return directory.compare(plan, accept=self._accepts)
 
     def explain(self) -> str:
-        """Return the plan as text: stages, names, and the user's file and line.
+        """Return the plan as text: stages, names, how each runs, the user's file and line.
 
         >>> app = Application(consumer_group="shop")
         >>> sdf = app.dataframe(app.topic("clicks")).filter(bool)
         >>> print(app.explain())  # doctest: +ELLIPSIS
         1  read       topic 'clicks' ...
         """
-        return explain(make_plan(self.graph))
+        policy = goes_on(self.config.on_error, self.config.on_processing_error)
+        return explain(make_plan(self.graph), policy)
 
     # --- topics from Python -----------------------------------------------------------------
 

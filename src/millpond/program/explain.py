@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millpond.arguments.duration import span
 from millpond.program.plan import Plan, Stage
+from millpond.program.routes import routes_of
 from millpond.program.steps import Emit, KeyBy, Late, Merge, Read, Step, Watermark, Window, Write
 
 __all__ = ["explain"]
@@ -11,8 +12,13 @@ __all__ = ["explain"]
 _WIDTH = 72
 
 
-def explain(plan: Plan) -> str:
-    """Return the plan as numbered stages, each step with the user's file and line."""
+def explain(plan: Plan, goes_on: str = "") -> str:
+    """Return the plan as numbered stages, each step with the user's file and line.
+
+    Args:
+        plan: The plan.
+        goes_on: The setting that lets a run go on after a record that failed; see `routes`.
+    """
     lines: list[str] = []
     for number, read in enumerate(plan.reads, 1):
         where = "topic" if read.source.kind == "topic" else read.source.kind
@@ -23,10 +29,11 @@ def explain(plan: Plan) -> str:
     for stage in plan.stages:
         steps = [step for step in stage.steps if not isinstance(step, Read)]
         if stage.number:
-            combined = [e for e in plan.edges if e.target == stage.number and e.combines]
-            how = ", combined" if combined else ""
+            kinds = {route.kind for route in routes_of(plan, stage, goes_on).entries.values()}
+            how = ", combined" if "combined" in kinds else ""
             lines.append(f"   ---------  records move here{how}: key of {stage.scope!r}")
         if not steps:
+            lines += _routes(plan, stage, goes_on)
             continue
         count += 1
         kind = "stateful" if stage.stores else "stateless"
@@ -40,7 +47,24 @@ def explain(plan: Plan) -> str:
                 lines.append(_line(*head, f"{text}   {state}" if state else text, step))
             if step.is_stateful and step.uses_clock:
                 lines.append(f"{'':<13}   {_clock(step, plan)}")
+        lines += _routes(plan, stage, goes_on)
     return "\n".join(lines) + "\n"
+
+
+def _routes(plan: Plan, stage: Stage, goes_on: str) -> list[str]:
+    """Return how a stage runs: a line, or one for each way in where they are not alike."""
+    names: dict[str, list[str]] = {}
+    for number, route in routes_of(plan, stage, goes_on).entries.items():
+        names.setdefault(str(route), []).append(_name(plan, stage, number))
+    if len(names) == 1:
+        return [f"{'':<13} runs {text}" for text in names]
+    return [f"{'':<13} from {', '.join(of)}: runs {text}" for text, of in names.items()]
+
+
+def _name(plan: Plan, stage: Stage, number: int) -> str:
+    """Return by which way records enter a stage."""
+    step = plan.edges[number].after if stage.number else plan.reads[number]
+    return repr(step.name)
 
 
 def _state(step: Step, stage: Stage) -> str:

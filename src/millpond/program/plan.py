@@ -98,6 +98,21 @@ class Plan:
         }
         return [child for child in self.children[step] if child not in moved]
 
+    def path_to(self, step: Step, stage: Stage) -> set[Step]:
+        """Return the steps of a stage through which records reach a step, itself included."""
+        inside, found, todo = set(stage.steps), set[Step](), [step]
+        while todo:
+            current = todo.pop()
+            if current in inside and current not in found:
+                found.add(current)
+                todo.extend(current.parents)
+        return found
+
+    @property
+    def keeps_clock(self) -> bool:
+        """Whether key groups remember the time, because Spark reads records that have no clock."""
+        return any(read.source.kind == "spark" for read in self.reads)
+
     def without_late(self) -> list[Window]:
         """Return the windows of which nobody takes what came too late for them."""
         windows = [step for stage in self.stages for step in stage.steps if type(step) is Window]

@@ -97,6 +97,12 @@ class Step:
         return type(self).__name__.lower()
 
     @property
+    def where(self) -> str:
+        """The step with the file and the line where it was written."""
+        name = self.verb if self.verb == self.name else str(self)
+        return f"{name} ({self.call_site})"
+
+    @property
     def is_stateful(self) -> bool:
         return False
 

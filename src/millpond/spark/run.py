@@ -292,7 +292,6 @@ class SparkRun:
             self._program.codec,
             config.on_error,
             config.on_processing_error,
-            keeps_clock=self._program.has_foreign_sources,
             payloads=None if folders.payloads is None else folders.payloads.path,
             layouts=manifest.layouts,
             loglevel=config.loglevel,

@@ -11,16 +11,15 @@ from typing import Any
 
 import msgspec
 
-from millpond.connectors.serde import BytesDeserializer, BytesSerializer
+from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, shown
+from millpond.program.metadata import keeps_key
 from millpond.program.plan import Edge, Output, Plan, Stage
 from millpond.program.steps import (
     Aggregate,
-    KeyBy,
     Late,
     Map,
-    Merge,
     Read,
     Step,
     UpdateState,
@@ -33,21 +32,7 @@ from millpond.wire import any_value
 from millpond.wire.headers import encode_headers
 from millpond.worker.emit import Changes
 
-__all__ = ["as_json", "edge_changes", "needs_metadata", "output_changes", "plain_key"]
-
-
-def needs_metadata(plan: Plan, stage: Stage) -> bool:
-    """Tell whether a stage must decode key, timestamp and headers of its records."""
-    for output in plan.outputs:
-        if output.step not in stage.steps:
-            continue
-        if output.kind in ("print", "sink", "collect"):
-            return True
-        if isinstance(output.step, Write) and not _keeps_key(plan, stage, output.step):
-            return True
-    if any(e.source_stage == stage.number and _is_merged(plan, e) for e in plan.edges):
-        return True
-    return any(step.uses_metadata for step in stage.steps if not isinstance(step, Write))
+__all__ = ["as_json", "edge_changes", "output_changes", "plain_key"]
 
 
 def edge_changes(plan: Plan, stage: Stage, edge: Edge, codec: Codec) -> Changes:
@@ -62,7 +47,7 @@ def output_changes(plan: Plan, stage: Stage, output: Output) -> Changes:
     step = output.step
     assert step is not None
     if isinstance(step, Write) and output.kind == "write":
-        key = None if _keeps_key(plan, stage, step) else _written_key(step)
+        key = None if keeps_key(plan, stage, step) else _written_key(step)
         return _with_path(plan, stage, step, _written_value(step), key, topic=step.topic is None)
     if output.kind == "count":
         return Changes()
@@ -72,7 +57,7 @@ def output_changes(plan: Plan, stage: Stage, output: Output) -> Changes:
 def _with_path(
     plan: Plan, stage: Stage, step: Step, value: Any, key: Any, **options: bool
 ) -> Changes:
-    way = _path(plan, stage, step)
+    way = plan.path_to(step, stage)
     kinds = {s.kind for s in way if isinstance(s, Map)}
     makes = any(isinstance(s, Window | Late | UpdateState) for s in way)
     makes = makes or any(isinstance(s, Aggregate) and s.emit == "batch" for s in way)
@@ -87,42 +72,6 @@ def _with_path(
         path="expand" in kinds or makes,
         **options,
     )
-
-
-def _path(plan: Plan, stage: Stage, step: Step) -> set[Step]:
-    """Return the steps of the stage through which records reach a step, itself included."""
-    inside = set(stage.steps)
-    found: set[Step] = set()
-    todo = [step]
-    while todo:
-        current = todo.pop()
-        if current in inside and current not in found:
-            found.add(current)
-            todo.extend(current.parents)
-    return found
-
-
-def _is_merged(plan: Plan, edge: Edge) -> bool:
-    return edge.raw_key_of is None and any(
-        isinstance(step, Merge) for step in _path(plan, plan.stages[edge.source_stage], edge.after)
-    )
-
-
-def _keeps_key(plan: Plan, stage: Stage, step: Write) -> bool:
-    """Tell whether the key's bytes can be written as they were read."""
-    if step.topic is None or step.key or not isinstance(step.topic.key_serializer, BytesSerializer):
-        return False
-    path = _path(plan, stage, step)
-    if any(isinstance(s, KeyBy | UpdateState) for s in path):
-        return False
-    if stage.number == 0:
-        reads = [s for s in path if isinstance(s, Read)]
-    else:
-        arriving = [e.raw_key_of for e in plan.edges if e.target == stage.number]
-        if None in arriving:
-            return False
-        reads = [plan.reads[number] for number in arriving if number is not None]
-    return all(isinstance(read.source.key_deserializer, BytesDeserializer) for read in reads)
 
 
 # Keys whose encoding is remembered by a task; the number only bounds memory.

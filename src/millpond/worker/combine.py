@@ -184,8 +184,7 @@ class Combiner:
             decode: Gives the value of bytes.
             key: The field that is the key; None: the key that they came with.
         """
-        is_fit = (key is None) == (self._write_key is None) and self._paths is None
-        if not is_fit or self._is_any_late(times):
+        if self._is_any_late(times):
             return False
         pickers = self._kept.column_pickers()
         keys: list[Any] = [] if key is not None else list(self._in_hand)
