@@ -1,7 +1,7 @@
 """Stateful stream processing in plain Python, on Spark.
 
 If you are here to read the code, start with ARCHITECTURE.md, then `program/steps.py`,
-`program/cut.py`, `worker/stage.py`, `state/layout.py` and `spark/compile.py`.
+`program/cut.py`, `worker/record_loop.py`, `state/layout.py` and `spark/compile.py`.
 """
 
 from millpond.aggregations import (

@@ -15,10 +15,11 @@ from millpond.state.view import KeyScope, State
 from millpond.testing import CRASH, END, ListSource, LocalEngine, frame, run_local
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import EDGE, family_of
-from millpond.worker import stage as stage_module
+from millpond.worker import record_loop
 from millpond.worker.key_group import run_group
 from millpond.worker.read_source import entered, run_source
-from millpond.worker.stage import Settings, StageRunner
+from millpond.worker.settings import Settings
+from millpond.worker.stage import StageRunner
 
 quick = settings(
     max_examples=40,
@@ -124,7 +125,7 @@ def test_handing_output_on_in_small_chunks_changes_nothing(tmp_path_factory, rec
     whole = everything(run_local(sdf, many))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_module, "_CHUNK_BYTES", 0)
+        patch.setattr(record_loop, "_CHUNK_BYTES", 0)
         parts = everything(run_local(sdf, many, batches=cut))
 
     assert parts == whole

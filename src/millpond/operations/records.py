@@ -24,7 +24,8 @@ from millpond.wire.headers import decode_headers
 from millpond.wire.packed_rows import EDGE, family_of
 from millpond.wire.payloads import read_payload
 from millpond.worker.read_source import read_range, run_source
-from millpond.worker.stage import Settings, StageRunner
+from millpond.worker.settings import Settings
+from millpond.worker.stage import StageRunner
 
 __all__ = ["Recall"]
 

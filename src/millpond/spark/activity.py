@@ -202,7 +202,8 @@ def _runner_in(frames: list[FrameType]) -> StageRunner | None:
     for frame in frames:
         if frame.f_code.co_filename == _STAGE_FILE:
             runner = frame.f_locals.get("self")
-            return runner if isinstance(runner, StageRunner) else None
+            if isinstance(runner, StageRunner):
+                return runner
     return None
 
 

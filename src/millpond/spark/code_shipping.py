@@ -26,7 +26,7 @@ from millpond.program.user_code import enter as enter_code
 from millpond.resource import Scope, enter
 from millpond.spark import resource_closing
 from millpond.spark.logs import log_in_worker
-from millpond.worker.stage import Settings
+from millpond.worker.settings import Settings
 
 __all__ = ["Shipment", "send_package", "ship"]
 

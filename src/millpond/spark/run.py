@@ -51,7 +51,7 @@ from millpond.storage.directory import StateDirectory
 from millpond.storage.durable import Disk
 from millpond.storage.lock import Hold
 from millpond.storage.manifest import Manifest
-from millpond.worker.stage import Settings
+from millpond.worker.settings import Settings
 
 __all__ = ["SparkRun"]
 

@@ -48,7 +48,8 @@ from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
 from millpond.worker.changed_fields import plain_key
 from millpond.worker.key_group import run_group
 from millpond.worker.read_source import entered, run_source
-from millpond.worker.stage import Settings, StageRunner
+from millpond.worker.settings import Settings
+from millpond.worker.stage import StageRunner
 
 __all__ = ["LocalEngine", "Run", "run_local", "test_record"]
 

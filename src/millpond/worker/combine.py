@@ -174,20 +174,20 @@ class Combiner:
     # --- a batch at once --------------------------------------------------------------------
 
     def take_all(
-        self, values: list[Any], times: np.ndarray, decode: Callable[[Any], Any], key: str | None
+        self, entered: pa.RecordBatch, decode: Callable[[Any], Any], key: str | None
     ) -> bool:
-        """Take all records in hand, if none of them needs a look of its own; else none of them.
+        """Take all of some records, if none of them needs a look of its own; else none of them.
 
         Args:
-            values: Their bytes.
-            times: Their timestamps.
+            entered: The records.
             decode: Gives the value of bytes.
             key: The field that is the key; None: the key that they came with.
         """
+        values, times = entered.column("value").to_pylist(), entered.column("timestamp").to_numpy()
         if self._is_any_late(times):
             return False
         pickers = self._kept.column_pickers()
-        keys: list[Any] = [] if key is not None else list(self._in_hand)
+        keys: list[Any] = []
         columns: list[list[Any]] = [[] for _ in pickers]
         try:
             for low in range(0, len(values), _AT_A_TIME):
@@ -200,7 +200,8 @@ class Combiner:
             return False  # record by record, it is found out which one it is
         if key is not None and set(map(type, keys)) != {str}:
             return False
-        self._keys += keys
+        self.begin(entered)
+        self._keys += self._in_hand if key is None else keys
         for mine, column in zip(self._columns, columns, strict=True):
             mine += column
         self._times.frombytes(times.astype(np.int64, copy=False).tobytes())

@@ -52,7 +52,7 @@ from millpond.worker.sliding_window import SlidingWindows
 from millpond.worker.time_window import TimeWindows, WindowLogic
 from millpond.worker.update_state import TableUpdate
 
-__all__ = ["Composer"]
+__all__ = ["Composer", "Finisher"]
 
 
 class Composer:
@@ -71,6 +71,7 @@ class Composer:
         lifts: dict[str, Lifts],
         layouts: dict[str, list[Layout]],
         stepping: Callable[[Step, Push], Push],
+        finishers: list[Finisher],
     ) -> None:
         self._stepping = stepping
         self._children = children
@@ -85,8 +86,7 @@ class Composer:
         self._weigh = weigh
         self._made: dict[Step, Push] = {}
         self.windows: list[WindowLogic] = []
-        self.finishers: list[Finisher] = []
-        """Steps that have something to do after the last record of a batch."""
+        self._finishers = finishers
         self._merges: dict[Step, Push] = {}
 
     def reading(self, read: Read) -> Push:
@@ -133,7 +133,7 @@ class Composer:
             return distinct(step, self._state_of(step), self._scope.codec, give)
         if isinstance(step, UpdateState):
             update = TableUpdate(step, self._scope, self._origin, give)
-            self.finishers.append(update)
+            self._finishers.append(update)
             return update.push
         return self._make_stateless(step, give)
 
@@ -194,7 +194,7 @@ class Composer:
         if step.emit == "record":
             return totals.push
         self._merges[step] = totals.merge
-        self.finishers.append(totals)
+        self._finishers.append(totals)
         return totals.push_quietly
 
     def _window(self, step: Window, give: Push) -> Push:

@@ -7,7 +7,7 @@ meets first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,8 +37,12 @@ class Entry:
     is_raw_key: bool = False
     point: ClockPoint | None = None
     """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
-    is_guarded: bool = False
-    """Whether each record's time is looked at, because one of the batch is absurd."""
+    clocked: Push | None = None
+    """The same as `push` with a look at each record's time."""
+
+    def guarded(self) -> Entry:
+        """Return the entry for a batch in which a time is absurd."""
+        return self if self.clocked is None else replace(self, push=self.clocked)
 
     def unreadable(self, raw: bytes | None, error: Exception) -> StepFailure:
         """Return what is wrong with a record's bytes, in the words of the slower reader."""
@@ -62,14 +66,16 @@ def _of_source(plan: Plan, read: Read, composer: Composer) -> Entry:
     source = read.source
     is_topic = source.kind == "topic"
     point = next(point for point in plan.points if point.step is read)
+    push = composer.reading(read)
     return Entry(
         read,
         source.value_deserializer,
         source.key_deserializer,
-        composer.reading(read),
+        push,
         is_raw_value=is_topic,
         is_raw_key=is_topic,
         point=None if source.timestamp_extractor else point,
+        clocked=composer.clocked(read, push),
     )
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.arguments.callsite import PACKAGE
-from millpond.connectors.file_rows import RowError
 from millpond.errors import (
     EngineError,
     Failure,
@@ -31,16 +30,13 @@ from millpond.errors import (
 from millpond.program.steps import Read
 from millpond.record import NOWHERE, MessageContext, Origin
 from millpond.state.view import KeyScope
-from millpond.wire.dead_letters import with_facts
-from millpond.wire.headers import decode_headers
-from millpond.wire.packed_rows import HEADERS, PATH, records_schema
-from millpond.worker.changed_fields import as_json, plain_key
 from millpond.worker.compose import Finisher
 from millpond.worker.current_step import ENDINGS, failure_of
+from millpond.worker.dead_letters import DeadLetters
 from millpond.worker.emit import Emitter, StepFailure
 from millpond.worker.entry import Entry
 
-__all__ = ["DeadLetters", "Failures", "Fatal"]
+__all__ = ["Failures", "Fatal"]
 
 
 # Frames of a user's functions that are told of at most.
@@ -69,6 +65,7 @@ class Failures:
         scope: KeyScope,
         emitters: list[Emitter],
         finishers: list[Finisher],
+        letters: DeadLetters,
         *,
         undo: bool,
         on_error: str,
@@ -86,7 +83,7 @@ class Failures:
         self._on_processing_error = on_processing_error
         self._record: Callable[[int], pa.RecordBatch]
         self._entries: Sequence[Entry]
-        self.letters = DeadLetters()
+        self._letters = letters
         self.rows: dict[int, None] = {}
         """The records in hand that were set aside."""
         self._timers = 0
@@ -162,7 +159,7 @@ class Failures:
 
     def clear(self) -> None:
         """Forget what was set aside."""
-        self.letters, self.rows, self._timers = DeadLetters(), {}, 0
+        self.rows, self._timers = {}, 0
 
     def _take_back(self, row: int, marks: Sequence[int]) -> None:
         """Undo what a record has done in state and outputs."""
@@ -201,7 +198,7 @@ class Failures:
         for row in rows:
             self._origin.index = row
             record, entry = self._record(row), self._entry(row)
-            self.letters.add(row, record, entry, self.describe(failure), is_record=is_record)
+            self._letters.add(row, record, entry, self.describe(failure), is_record=is_record)
         if is_record:
             self.rows.update(dict.fromkeys(rows))
         else:
@@ -209,67 +206,6 @@ class Failures:
 
     def _entry(self, row: int) -> Entry:
         return self._entries[row if len(self._entries) > 1 else 0]
-
-
-class DeadLetters:
-    """Records on which a step failed, as they entered the stage, with what happened in headers."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._headers: list[bytes | None] = []
-        self._recent = 0
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def recent_bytes(self) -> int:
-        """Return how many bytes were added since this was asked last."""
-        recent, self._recent = self._recent, 0
-        return recent
-
-    def add(
-        self,
-        row: int,
-        record: pa.RecordBatch,
-        entry: Entry,
-        failure: Failure,
-        *,
-        is_record: bool = True,
-    ) -> None:
-        """Put a record aside: a producer's bytes as they are, anything else as JSON.
-
-        A timer that failed before a record has the record's key, and no value.
-        """
-        value, key = (record.column(name)[0].as_py() for name in ("value", "key"))
-        value = value if is_record else None
-        if value is not None and not entry.is_raw_value:
-            value = _readable(value, entry.decode_value, as_json)
-        if key is not None and not entry.is_raw_key:
-            key = _readable(key, entry.decode_key, plain_key)
-        self._rows.append(row)
-        self._values.append(value)
-        self._keys.append(key)
-        own = None
-        if "headers" in record.schema.names:
-            own = decode_headers(record.column("headers")[0].as_py())
-        headers = with_facts(own, failure)
-        self._headers.append(headers)
-        self._recent += sum(len(part or b"") for part in (key, value, headers))
-
-    def take(self, entered: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Return the dead letters, and begin again."""
-        kept = [n for n in entered.schema.names if n not in ("key", "value", "headers")]
-        taken = entered.select(kept).take(pa.array(self._rows, pa.int64()))
-        found = {name: taken.column(name) for name in kept}
-        found["key"] = pa.array(self._keys, pa.binary())
-        found["value"] = pa.array(self._values, pa.binary())
-        found["headers"] = pa.array(self._headers, pa.binary())
-        flags = HEADERS | (PATH if "path" in found else 0)
-        schema = records_schema(flags)
-        self.__init__()  # type: ignore[misc]
-        return pa.RecordBatch.from_arrays([found[n] for n in schema.names], schema=schema), flags
 
 
 def _facts(failure: StepFailure, context: MessageContext, key: Any) -> Failure:
@@ -339,13 +275,3 @@ def _without_ours(part: traceback.TracebackException) -> traceback.TracebackExce
     part.__cause__ = inner if part.__cause__ else None
     part.__context__ = inner
     return part
-
-
-def _readable(data: bytes, decode: Callable[[bytes], Any], write: Callable[[Any], Any]) -> Any:
-    """Return a field for people; bytes that cannot be read stay as they are."""
-    try:
-        return write(decode(data))
-    except RowError as error:
-        return error.row
-    except Exception:
-        return data

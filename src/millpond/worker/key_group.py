@@ -42,7 +42,7 @@ def run_group(runner: StageRunner, rows: Iterable[Row], store: Store, group: int
         return _run_mixed(runner, batches, store, group, clock)
     edge, parts = next(iter(batches.items()), (next(iter(runner.entries)), [_NOTHING]))
     records = in_order(concat(parts))
-    return runner.run(records, [runner.entries[edge]], store, group, clock)
+    return runner.run_group(records, [runner.entries[edge]], store, group, clock)
 
 
 _EMPTY = records_schema(0)
@@ -65,7 +65,7 @@ def _run_mixed(
     ordered = in_order(numbered)
     entries = [runner.entries[edge] for edge in ordered.column("edge").to_pylist()]
     names = [name for name in ordered.schema.names if name != "edge"]
-    return runner.run(ordered.select(names), entries, store, group, clock)
+    return runner.run_group(ordered.select(names), entries, store, group, clock)
 
 
 def key_decoder(plan: Plan, scope: str, codec: Codec) -> Callable[[bytes], Any]:

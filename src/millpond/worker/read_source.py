@@ -71,11 +71,7 @@ def run_source(
     runner: StageRunner, number: int, records: pa.RecordBatch, clock: Clock
 ) -> Iterator[Row]:
     """Run stage 0 over records of one source."""
-    edge = runner.passes_untouched(number)
-    if edge is None:
-        return runner.run(records, [runner.entries[number]], clock=clock)
-    columns = HEADERS if "headers" in records.schema.names else 0
-    return runner.forward(records, number, edge, columns, clock)
+    return runner.run(number, records, clock)
 
 
 def given_up(error: MillpondError) -> Row:

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from millpond.errors import MillpondError, shown
+from millpond.program.clocks import ClockPoint
 from millpond.program.plan import Plan, Stage
 from millpond.program.steps import Map, Step
 from millpond.record import Origin
@@ -203,9 +204,10 @@ class Schedule:
         self.seen.clear()
         return seen
 
-    def observe(self, point: int, timestamp: int) -> None:
-        """Take a timestamp that came by a clock point."""
-        self.seen[point] = max(timestamp, self.seen.get(point, timestamp))
+    def observe(self, point: ClockPoint | None, timestamp: int | None) -> None:
+        """Take the largest timestamp of records that came by a clock point, if there are both."""
+        if point is not None and timestamp is not None:
+            self.seen[point.number] = max(timestamp, self.seen.get(point.number, timestamp))
 
 
 class TimerWatcher:
