@@ -17,7 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 import millpond as mp
 from millpond.arguments.duration import EARLIEST_MS, LATEST_MS
 from millpond.errors import ConfigError, PlanError
-from millpond.record import Origin
+from millpond.state.cursor import Cursor
 from millpond.testing import ManualClock, frame, run_local
 from millpond.wire.packed_rows import records_schema
 from millpond.worker.emit import Changes, Emitter
@@ -348,7 +348,7 @@ def test_what_no_batch_can_hold_leaves_in_several():
     record = {"key": bytes(2**25), "value": b"", "timestamp": 0}
     record |= {"source": 0, "partition": 0, "offset": 0}
     entered = pa.RecordBatch.from_pylist([record], records_schema(0))
-    emitter = Emitter(Origin(["in"]), Changes(lambda value: b"%d" % value), None)
+    emitter = Emitter(Cursor(["in"]), Changes(lambda value: b"%d" % value), None)
     push = emitter.push()
     for number in range(65):  # 65 times 32 MiB of keys
         push(number, None, 0, None)

@@ -86,7 +86,7 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     if edit.what == "set":
         assert edit.store is not None and edit.name is not None and edit.value is not None
         return _set(view, edit.store, edit.name, edit.value, edit.version)
-    entry = view.place.entry or {}
+    entry = view.cursor.place.entry or {}
     if edit.name is not None and edit.store is not None:
         names = [stored_name(edit.store, edit.name)]
     else:
@@ -100,12 +100,12 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
 
 
 def _names(view: KeyScope, store: str) -> list[str | bytes]:
-    return [name for name in view.place.entry or {} if store_of(name) == store]
+    return [name for name in view.cursor.place.entry or {} if store_of(name) == store]
 
 
 def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) -> int:
     place, mark = stored_name(store, name), version_name(store)
-    entry = view.place.entry or {}
+    entry = view.cursor.place.entry or {}
     before, was = entry.get(place), entry.get(mark, 1)
     if was != version and _names(view, store):
         msg = (
@@ -117,8 +117,8 @@ def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) ->
     view.replace(place, stored_value(value))
     if version != 1:
         view.put(mark, version)
-    assert view.place.entry is not None
-    return int(view.place.entry[place] != before)
+    assert view.cursor.place.entry is not None
+    return int(view.cursor.place.entry[place] != before)
 
 
 def _drop(view: KeyScope, key: bytes | None, store: str) -> int:
@@ -130,16 +130,16 @@ def _drop(view: KeyScope, key: bytes | None, store: str) -> int:
     view.drop(version_name(store))
     if store == DEFAULT_STORE and view.has_timers():  # no other store has functions with timers
         view.put_timers({})
-    entry = view.place.entry
+    entry = view.cursor.place.entry
     if entry and not view.has_timers() and all(store_of(name) is None for name in entry):
         entry.clear()  # only notes of when to look at the key: there is nothing to look at
-        view.place.page.is_changed = True
+        view.cursor.place.page.is_changed = True
     return len(gone)
 
 
 def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
     view.bind(key)
-    entry = view.place.entry or {}
+    entry = view.cursor.place.entry or {}
     version = entry.get(version_name(old))
     moved = {name: value for name, value in entry.items() if store_of(name) == old}
     for name, value in moved.items():

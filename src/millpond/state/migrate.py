@@ -60,7 +60,7 @@ class MigratingState(State):
         return super().keys()
 
     def _lift(self) -> None:
-        entry = self._scope.place.entry
+        entry = self._cursor.place.entry
         if entry is None:
             return
         version = entry.get(self._mark, 1)
@@ -96,6 +96,6 @@ class MigratingState(State):
                 self._replace(name, value)
 
     def _note(self) -> None:
-        entry = self._scope.place.entry
+        entry = self._cursor.place.entry
         if entry is not None and entry.get(self._mark) != self._version:
             self._scope.put(self._mark, self._version)

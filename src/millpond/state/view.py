@@ -18,14 +18,14 @@ from millpond.arguments.duration import Duration, milliseconds, moment
 from millpond.errors import ConfigError, ValueTypeError, shown
 from millpond.state.blobs import CONTAINER, EXPIRING, LARGE_VALUE, value_size
 from millpond.state.codec import Codec
-from millpond.state.layout import LARGE_BYTES, MOST_BYTES, Entry, Page, Pages
+from millpond.state.cursor import Cursor, Place
+from millpond.state.layout import LARGE_BYTES, MOST_BYTES, Entry, Pages
 from millpond.state.names import Names, Taken
 from millpond.state.timer_index import NEVER
 
 __all__ = [
     "DEFAULT_STORE",
     "KeyScope",
-    "Place",
     "State",
     "StepClock",
     "StoredItem",
@@ -107,35 +107,22 @@ class StepClock:
         """What has ended up to here was over before the batch: records for it are late."""
 
 
-class Place:
-    """Where the state of one key lies: its page, and its entry once it has one."""
-
-    __slots__ = ("entry", "key", "page")
-
-    def __init__(self, key: bytes | None, page: Page, entry: Entry | None) -> None:
-        self.key = key
-        self.page = page
-        self.entry = entry
-
-
 class KeyScope:
     """The key whose state is in view, shared by the states of all stores of a stage."""
 
-    __slots__ = ("codec", "journal", "now", "pages", "place", "places", "timestamp")
+    __slots__ = ("codec", "cursor", "journal", "now", "pages", "places")
 
-    def __init__(self, codec: Codec, *, undo: bool) -> None:
+    def __init__(self, codec: Codec, *, undo: bool, cursor: Cursor | None = None) -> None:
         self.codec = codec
+        self.cursor = cursor or Cursor([])
+        """Has the place in view, and the time of the record."""
         self.pages: Pages
-        self.place: Place
-        """The place in view; the loop over records sets it."""
         self.places: dict[bytes | None, Place] = {}
         self.journal: list[tuple[Entry, Any, Any]] | None = [] if undo else None
         """(entry, name, value before); for a delete all names, because their order counts.
 
         Where they are very many, what was taken, with its place in the order.
         """
-        self.timestamp = 0
-        """The time of the record that is being processed."""
         self.now = 0
         """The wall clock of the batch."""
 
@@ -152,10 +139,10 @@ class KeyScope:
 
     def bind(self, key: bytes | None) -> None:
         """Bring the state of a key into view."""
-        self.place = self.places.get(key) or self.find(key)
+        self.cursor.at_key(self.places.get(key) or self.find(key))
 
     def put(self, name: str | bytes, value: Any) -> None:
-        place = self.place
+        place = self.cursor.place
         entry = place.entry
         if entry is None:
             entry = place.entry = place.page.entries[place.key] = {}
@@ -165,7 +152,7 @@ class KeyScope:
         place.page.is_changed = True
 
     def remove(self, name: str | bytes) -> None:
-        entry = self.place.entry
+        entry = self.cursor.place.entry
         if entry is not None and name in entry:
             if type(entry) is Names:
                 taken = entry.take(name)
@@ -175,33 +162,33 @@ class KeyScope:
                 if self.journal is not None:
                     self.journal.append((entry, tuple(entry), entry[name]))
                 del entry[name]
-            self.place.page.is_changed = True
+            self.cursor.place.page.is_changed = True
 
     def register(self, due: int, clock: str) -> None:
         """See to it that the key in view is looked at when a clock shows `due`."""
         name = _TIMER_AT + clock
-        entry = self.place.entry
+        entry = self.cursor.place.entry
         pending = None if entry is None else entry.get(name)
         if pending is None or due < pending:
             self.put(name, due)
-            self.pages.timer_index(clock).add(due, self.place.key)
+            self.pages.timer_index(clock).add(due, self.cursor.place.key)
 
     def take_timer(self, due: int, clock: str) -> bool:
         """Tell whether the timer for `due` is the one the key in view waits for; forget it then."""
-        entry = self.place.entry
+        entry = self.cursor.place.entry
         if entry is None or entry.get(_TIMER_AT + clock) != due:
             return False
         del entry[_TIMER_AT + clock]
-        self.place.page.is_changed = True
+        self.cursor.place.page.is_changed = True
         return True
 
     def has_timers(self) -> bool:
         """Tell whether the key in view has any timers."""
-        return self.place.entry is not None and _TIMERS in self.place.entry
+        return self.cursor.place.entry is not None and _TIMERS in self.cursor.place.entry
 
     def timers(self) -> dict[str, dict[str, tuple[int, str]]]:
         """Return the timers of the key in view, by the step that set them."""
-        stored = (self.place.entry or {}).get(_TIMERS)
+        stored = (self.cursor.place.entry or {}).get(_TIMERS)
         return {} if stored is None else _unpack(stored.data)
 
     def put_timers(self, timers: dict[str, dict[str, tuple[int, str]]]) -> None:
@@ -213,7 +200,7 @@ class KeyScope:
     def expiring(self) -> list[tuple[str | bytes, int, bytes]]:
         """Return what of the key in view expires: its name, when, and the tag of its clock."""
         found = []
-        for name, value in (self.place.entry or {}).items():
+        for name, value in (self.cursor.place.entry or {}).items():
             if type(value) is Ext:
                 stored = self.pages.large_value(value) if value.code == LARGE_VALUE else value
                 if type(stored) is Ext and stored.code == EXPIRING:
@@ -222,22 +209,22 @@ class KeyScope:
 
     def drop(self, name: str | bytes) -> None:
         """Forget a name for good: not because of a record, so there is nothing to undo."""
-        entry = self.place.entry
+        entry = self.cursor.place.entry
         if entry is not None and entry.pop(name, _MISSING) is not _MISSING:
-            self.place.page.is_changed = True
+            self.cursor.place.page.is_changed = True
             is_few = type(entry) is dict or len(entry) < _FEW
             if is_few and all(type(n) is str and n.startswith(_VERSION) for n in entry):
                 entry.clear()  # the version of nothing
 
     def replace(self, name: str | bytes, value: Any) -> None:
         """Put another value in the place of one; it still goes when that would have gone."""
-        before = (self.place.entry or {}).get(name)
+        before = (self.cursor.place.entry or {}).get(name)
         if type(before) is Ext and before.code == LARGE_VALUE:
             before = self.pages.large_value(before)
         if type(before) is Ext and before.code == EXPIRING:
             value = Ext(EXPIRING, bytes(memoryview(before.data)[:12]) + _pack(value))
         if value_size(value) > LARGE_BYTES:
-            self.place.page.has_large = True
+            self.cursor.place.page.has_large = True
         self.put(name, value)
 
     def expiry(self, value: Ext) -> int | None:
@@ -283,6 +270,7 @@ class State:
     __slots__ = (
         "_byte_prefix",
         "_clock",
+        "_cursor",
         "_keeps_longest",
         "_names",
         "_owner",
@@ -302,6 +290,7 @@ class State:
         keeps_longest: bool = False,
     ) -> None:
         self._scope = scope
+        self._cursor = scope.cursor
         self._keeps_longest = keeps_longest
         self._clock = clock or StepClock()
         self._ttl_ms = ttl_ms
@@ -326,7 +315,7 @@ class State:
             key: The name: text, or any other value that state can keep.
             default: What is returned where there is no value.
         """
-        entry = self._scope.place.entry
+        entry = self._cursor.place.entry
         if entry is None:
             return default
         name = self._names.get(key) if type(key) is str else None
@@ -371,7 +360,7 @@ class State:
         if ttl is not UNSET or self._ttl_ms is not None:
             value = self._expiring(name, value, ttl)
         scope = self._scope
-        place = scope.place
+        place = self._cursor.place
         if scope.pages.timer_indexes and ttl is UNSET and self._ttl_ms is None:
             self._forget_expired(name)
         if place.entry is None or scope.journal is not None:
@@ -410,7 +399,7 @@ class State:
         Args:
             key: The name.
         """
-        entry = self._scope.place.entry
+        entry = self._cursor.place.entry
         value = _MISSING if entry is None else entry.get(self._name(key), _MISSING)
         return value is not _MISSING and not self._has_expired(value)
 
@@ -475,7 +464,7 @@ class State:
         >>> run_local(frame().apply(f, stateful=True), ["b", "a"])
         [['b'], ['b', 'a']]
         """
-        entry = self._scope.place.entry or {}
+        entry = self._cursor.place.entry or {}
         names = [self._own_name(n) for n, value in entry.items() if not self._has_expired(value)]
         return [name for name in names if name is not _MISSING]
 
@@ -497,7 +486,7 @@ class State:
         >>> run_local(times, [("ann", "click", 5_000)])
         [5000]
         """
-        return self._scope.timestamp
+        return self._cursor.timestamp
 
     def set_timer(
         self,
@@ -540,11 +529,11 @@ class State:
             raise ConfigError(msg + '\nFix: clock="event".')
         scope = self._scope
         if after is not None:
-            now = scope.timestamp if clock == "event" else scope.now
+            now = self._cursor.timestamp if clock == "event" else scope.now
             due = now + milliseconds(after, "after", least=0)
         else:
             due = moment(at, "at")
-        if due < scope.timestamp and clock == "event":
+        if due < self._cursor.timestamp and clock == "event":
             # It fires at a moment that has passed and would see what has expired since then, if
             # no batch in between has removed it.
             self._forget_all_expired()
@@ -620,7 +609,7 @@ class State:
             stored = self._scope.pages.large_value(value)
             return self._out(stored) if type(stored) is Ext else stored
         if value.code == EXPIRING:
-            if _moment(value) <= self._scope.timestamp:
+            if _moment(value) <= self._cursor.timestamp:
                 return _MISSING
             stored = _unpack(memoryview(value.data)[12:])
             return self._out(stored) if type(stored) is Ext else stored
@@ -630,14 +619,14 @@ class State:
         if type(value) is not Ext:
             return False
         expires = self._scope.expiry(value)
-        return expires is not None and expires <= self._scope.timestamp
+        return expires is not None and expires <= self._cursor.timestamp
 
     def _forget_expired(self, name: str | bytes) -> int | None:
         """Forget what has expired as if it had been swept; return when what is there expires."""
         scope = self._scope
-        before = None if scope.place.entry is None else scope.place.entry.get(name)
+        before = None if self._cursor.place.entry is None else self._cursor.place.entry.get(name)
         expires = scope.expiry(before) if type(before) is Ext else None
-        if expires is not None and expires <= scope.timestamp:
+        if expires is not None and expires <= self._cursor.timestamp:
             scope.remove(name)
         return expires
 
@@ -645,7 +634,7 @@ class State:
         """Forget what has expired by the time of the record, for the steps of this clock."""
         scope = self._scope
         for name, expires, tag in scope.expiring():
-            if expires <= scope.timestamp and tag == self._clock.tag:
+            if expires <= self._cursor.timestamp and tag == self._clock.tag:
                 scope.remove(name)
 
     def _expiring(self, name: str | bytes, value: Any, ttl: Any) -> Any:
@@ -654,12 +643,12 @@ class State:
         ttl_ms = self._ttl_ms if ttl is UNSET else ttl
         if ttl_ms is None:
             return value
-        expires = self._scope.timestamp + milliseconds(ttl_ms, "ttl")
+        expires = self._cursor.timestamp + milliseconds(ttl_ms, "ttl")
         if self._keeps_longest and old is not None:
             expires = max(expires, old)
         stored = _pack(value)
         if len(stored) > LARGE_BYTES:
-            self._scope.place.page.has_large = True
+            self._cursor.place.page.has_large = True
         self._scope.register(expires + self._clock.delay_ms, self._clock.name)
         moment = expires.to_bytes(8, "big", signed=True)
         return Ext(EXPIRING, moment + self._clock.tag + stored)
@@ -682,7 +671,7 @@ class State:
             raise ValueTypeError(msg)
         if size > LARGE_BYTES:
             # The page exists before the entry does, so the mark is never lost.
-            self._scope.place.page.has_large = True
+            self._cursor.place.page.has_large = True
         return value
 
     def _name(self, key: Any) -> str | bytes:

@@ -8,7 +8,6 @@ from typing import Any
 
 from millpond.program.layouts import Layouts
 from millpond.program.steps import Aggregate
-from millpond.record import Origin
 from millpond.state.view import KeyScope, State
 from millpond.worker.emit import Push, StepFailure
 from millpond.worker.totals import Totals
@@ -24,14 +23,13 @@ class RunningTotals:
         step: Aggregate,
         scope: KeyScope,
         state: State,
-        origin: Origin,
         give: Push,
         layouts: Layouts,
     ) -> None:
         self._step = step
         self._scope = scope
         self._state = state
-        self._origin = origin
+        self._cursor = scope.cursor
         self._give = give
         self._totals = Totals(step.aggregations, layouts=layouts)
         self._notes: list[tuple[bytes | None, int, Any, int]] = []
@@ -70,7 +68,7 @@ class RunningTotals:
         self._note(key, timestamp)
 
     def _note(self, key: Any, timestamp: int) -> None:
-        self._notes.append((self._scope.place.key, self._origin.index, key, timestamp))
+        self._notes.append((self._cursor.place.key, self._cursor.index, key, timestamp))
 
     def forget(self, index: int) -> None:
         """Take back what a record did that failed elsewhere."""
@@ -90,7 +88,7 @@ class RunningTotals:
 
     def _emit(self, key_bytes: bytes | None, key: Any, timestamp: int) -> None:
         self._scope.bind(key_bytes)
-        self._scope.timestamp = timestamp
+        self._cursor.at_time(timestamp)
         try:
             kept = self._state.get("")
             if kept is None:

@@ -22,7 +22,7 @@ from millpond.arguments.windows import TimeWindow
 from millpond.column import field
 from millpond.errors import MillpondError
 from millpond.program.steps import Aggregate, Window
-from millpond.record import Origin
+from millpond.state.cursor import Cursor
 from millpond.state.view import StepClock
 from millpond.wire import any_value
 from millpond.wire.packed_rows import PATH, records_schema
@@ -49,7 +49,7 @@ class Combiner:
     def __init__(
         self,
         step: Aggregate | Window,
-        origin: Origin,
+        cursor: Cursor,
         clock: StepClock,
         write_key: WriteKey | None,
         order: list[str],
@@ -57,7 +57,7 @@ class Combiner:
         keeps_path: bool,
     ) -> None:
         self._step = step
-        self._origin = origin
+        self._cursor = cursor
         self._clock = clock
         self._write_key = write_key
         self._kept = _Kept(step, order)
@@ -106,7 +106,7 @@ class Combiner:
 
     def _putter(self) -> Push:
         """Return what keeps a record for the windows that it does not miss."""
-        origin, key_of, pick = self._origin, self._key_reader(), self._kept.picker()
+        cursor, key_of, pick = self._cursor, self._key_reader(), self._kept.picker()
         keys, times, numbers, columns = self._keys, self._times, self._numbers, self._columns
         only, is_text_enough = columns[0].append, self._write_key is not None
 
@@ -115,7 +115,7 @@ class Combiner:
             keys.append(key if is_text_enough and type(key) is str else key_of(value, key))
             only(picked)
             times.append(timestamp)
-            numbers.append(self._first + origin.index)
+            numbers.append(self._first + cursor.index)
 
         def put(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             name, picked = key_of(value, key), pick(value)
@@ -123,21 +123,21 @@ class Combiner:
             for column, part in zip(columns, picked, strict=True):
                 column.append(part)
             times.append(timestamp)
-            numbers.append(self._first + origin.index)
+            numbers.append(self._first + cursor.index)
 
         return put_one if len(columns) == 1 else put
 
     def _with_path(self, put: Push, paths: list[bytes | None]) -> Push:
-        origin = self._origin
+        cursor = self._cursor
 
         def put_with_path(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             put(value, key, timestamp, headers)
-            paths.append(origin.path)
+            paths.append(cursor.path)
 
         return put_with_path
 
     def _window_push(self, kind: TimeWindow, put: Push) -> Push:
-        clock, late, key_of, origin = self._clock, self._late, self._key_reader(), self._origin
+        clock, late, key_of, cursor = self._clock, self._late, self._key_reader(), self._cursor
         duration, length = kind.duration_ms, kind.duration_ms + kind.grace_ms
         starts_at, is_tumbling = starts_of(kind), kind.step_ms == kind.duration_ms
 
@@ -148,8 +148,8 @@ class Combiner:
             starts = starts_at(timestamp)
             missed = [start for start in starts if start + length <= clock.late_mark]
             if missed:
-                is_lost, number = len(missed) == len(starts), self._first + origin.index
-                path = origin.path
+                is_lost, number = len(missed) == len(starts), self._first + cursor.index
+                path = cursor.path
                 late.append((key_of(value, key), missed, value, timestamp, is_lost, number, path))
             if len(missed) < len(starts):
                 put(value, key, timestamp, headers)
@@ -157,9 +157,9 @@ class Combiner:
         return push
 
     def _key_reader(self) -> Callable[[Any, Any], Key]:
-        write_key, origin = self._write_key, self._origin
+        write_key, cursor = self._write_key, self._cursor
         if write_key is None:
-            return lambda value, key: self._in_hand[origin.index]
+            return lambda value, key: self._in_hand[cursor.index]
 
         def key_of(value: Any, key: Any) -> Key:
             if type(key) is str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millpond.connectors.serde import fast
 from millpond.program.steps import Step
-from millpond.record import Origin
+from millpond.state.cursor import Cursor
 from millpond.wire.packed_rows import HEADERS, PATH, TOPIC, records_schema
 
 __all__ = ["Changes", "Emitter", "Push", "StepFailure"]
@@ -82,8 +82,8 @@ class Changes:
 class Emitter:
     """Gathers the records that leave by one edge or output."""
 
-    def __init__(self, origin: Origin, changes: Changes, step: Step) -> None:
-        self._origin = origin
+    def __init__(self, cursor: Cursor, changes: Changes, step: Step) -> None:
+        self._cursor = cursor
         self._step = step
         self._changes = changes
         self.rows: list[int] = []
@@ -117,20 +117,20 @@ class Emitter:
 
     def push(self) -> Push:
         """Return the function that takes a record."""
-        changes, origin = self._changes, self._origin
+        changes, cursor = self._changes, self._cursor
         add_row, add_value, encode = self.rows.append, self.values.append, changes.value
         others = changes.key or changes.timestamp or changes.headers or changes.path
         if others or changes.topic or changes.with_key:
             return self._push_all
         if encode is None:
-            return lambda value, key, timestamp, headers: add_row(origin.index)
+            return lambda value, key, timestamp, headers: add_row(cursor.index)
 
         def push_value(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             try:
                 add_value(None if value is None else encode(value))
             except Exception as error:
                 raise self._failure(value, error) from error
-            add_row(origin.index)
+            add_row(cursor.index)
 
         return push_value
 
@@ -154,7 +154,7 @@ class Emitter:
             header_bytes = changes.headers(headers) if changes.headers else None
         except Exception as error:
             raise self._failure(value, error) from error
-        self.rows.append(self._origin.index)
+        self.rows.append(self._cursor.index)
         if changes.value:
             self.values.append(value_bytes)
         if changes.key:
@@ -164,7 +164,7 @@ class Emitter:
         if changes.headers:
             self._headers.append(header_bytes)
         if changes.path:
-            self._paths.append(self._origin.path)
+            self._paths.append(self._cursor.path)
         if changes.topic:
             self._topics.append(topic)
 
@@ -181,7 +181,7 @@ class Emitter:
             carried: The bytes of the key, value and headers with which it came.
         """
         low = len(self.rows)
-        while low and self.rows[low - 1] == self._origin.index:
+        while low and self.rows[low - 1] == self._cursor.index:
             low -= 1
         rows, replaced = len(self.rows) - low, self._replaced()
         return rows * _PER_ROW + sum(

@@ -28,7 +28,8 @@ from millpond.errors import (
     shown,
 )
 from millpond.program.steps import Read
-from millpond.record import NOWHERE, MessageContext, Origin
+from millpond.record import NOWHERE, MessageContext
+from millpond.state.cursor import Cursor
 from millpond.state.view import KeyScope
 from millpond.worker.compose import Finisher
 from millpond.worker.current_step import ENDINGS, failure_of
@@ -61,7 +62,6 @@ class Failures:
 
     def __init__(
         self,
-        origin: Origin,
         scope: KeyScope,
         emitters: list[Emitter],
         finishers: list[Finisher],
@@ -74,7 +74,7 @@ class Failures:
     ) -> None:
         self.caught: tuple[type[BaseException], ...] = (StepFailure, *ENDINGS, *more)
         """What is a failure of the record in hand."""
-        self._origin = origin
+        self._cursor = scope.cursor
         self._scope = scope
         self._emitters = emitters
         self._finishers = finishers
@@ -106,8 +106,8 @@ class Failures:
         Raises:
             Fatal: where the run ends.
         """
-        rows = failure.rows or (self._origin.index,)
-        self._origin.index = rows[0]
+        rows = failure.rows or (self._cursor.index,)
+        self._cursor.at(rows[0])
         self._take_back(rows[0], marks)
         # Of the key in view where it failed. A timer that the record itself has set is gone by now,
         # and would be set again: it is the record that fails.
@@ -120,22 +120,23 @@ class Failures:
 
     def attempt(self, call: Callable[[], None]) -> bool:
         """Do what is no record but may fail like one; tell whether it is done."""
-        path, timestamp = self._origin.path, self._scope.timestamp
+        path, timestamp = self._cursor.path, self._cursor.timestamp
         marks = [len(emitter) for emitter in self._emitters] if self._undo else []
         while True:
             try:
                 call()
                 return True
             except self.caught as error:
-                if not self.settle(failure_of(error, self._entry(self._origin.index).read), marks):
+                if not self.settle(failure_of(error, self._entry(self._cursor.index).read), marks):
                     return False
-            self._origin.path, self._scope.timestamp = path, timestamp
+            self._cursor.at(self._cursor.index, path)
+            self._cursor.at_time(timestamp)
 
-    def describe(self, failure: StepFailure, origin: Origin | None = None) -> Failure:
+    def describe(self, failure: StepFailure, cursor: Cursor | None = None) -> Failure:
         """Return what is told of a failure on the record in hand."""
-        origin = origin or self._origin
-        record, entry = self._record(origin.index), self._entry(origin.index)
-        context = origin.context()
+        cursor = cursor or self._cursor
+        record, entry = self._record(cursor.index), self._entry(cursor.index)
+        context = cursor.context()
         if failure.firing is not None:
             context = MessageContext("", NOWHERE, failure.firing.at)
         elif context.partition == NOWHERE:
@@ -147,7 +148,7 @@ class Failures:
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of the key, value and headers of the record in hand."""
-        record = self._record(self._origin.index)
+        record = self._record(self._cursor.index)
         names = ("key", "value", "headers")
         columns = {name: record.column(name)[0] for name in names if name in record.schema.names}
         return {name: len(field.as_buffer() or b"") for name, field in columns.items()}
@@ -163,7 +164,6 @@ class Failures:
 
     def _take_back(self, row: int, marks: Sequence[int]) -> None:
         """Undo what a record has done in state and outputs."""
-        self._origin.path = None
         if not self._undo:
             return
         self._scope.undo()
@@ -183,7 +183,7 @@ class Failures:
         if self._on_processing_error is not None:
             try:
                 logger = logging.getLogger("millpond")
-                if self._on_processing_error(failure.error, self._origin.context(), logger):
+                if self._on_processing_error(failure.error, self._cursor.context(), logger):
                     return False
             except (Exception, *ENDINGS) as error:
                 raise Fatal(self.describe(StepFailure(failure.step, error))) from error
@@ -196,7 +196,7 @@ class Failures:
         # A record that gave several items may be named for each, and for more than one step.
         rows = [row for row in dict.fromkeys(rows) if not (is_record and row in self.rows)]
         for row in rows:
-            self._origin.index = row
+            self._cursor.at(row)
             record, entry = self._record(row), self._entry(row)
             self._letters.add(row, record, entry, self.describe(failure), is_record=is_record)
         if is_record:

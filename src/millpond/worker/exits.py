@@ -13,7 +13,7 @@ import pyarrow as pa
 from millpond.program.plan import Edge, Output, Plan, Stage
 from millpond.program.routes import StageRoutes, ends_of
 from millpond.program.steps import Step
-from millpond.record import Origin
+from millpond.state.cursor import Cursor
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import EDGE, OUTPUT, Row, by_group, kind_of
 from millpond.wire.payloads import Payloads
@@ -37,14 +37,14 @@ class Exits:
         stage: Stage,
         routes: StageRoutes,
         settings: Settings,
-        origin: Origin,
+        cursor: Cursor,
         schedule: Schedule,
     ) -> None:
         self._plan = plan
         self._stage = stage
         self._leaving = routes.leaving
         self._settings = settings
-        self._origin = origin
+        self._cursor = cursor
         self._payloads = Payloads(settings.payloads)
         self._clock = b""
         self._edges: dict[Edge, Emitter] = {}
@@ -52,11 +52,11 @@ class Exits:
         for edge in routes.leaving:
             if edge.combines is None:
                 changes = edge_changes(plan, stage, edge, settings.codec)
-                self._edges[edge] = Emitter(origin, changes, edge.after)
+                self._edges[edge] = Emitter(cursor, changes, edge.after)
             else:
                 self.combiners[edge] = self._combiner(edge, schedule)
         self._outputs: dict[Output, Emitter] = {
-            output: Emitter(origin, output_changes(plan, stage, output), output.step)
+            output: Emitter(cursor, output_changes(plan, stage, output), output.step)
             for output in plan.outputs
             if output.step is not None and output.step in stage.steps
         }
@@ -71,7 +71,7 @@ class Exits:
         scope = self._plan.stages[edge.target].scope
         layouts = self._settings.layouts.get(scope, {}).get(step.store)
         order = list(step.aggregations) if layouts is None else list(layouts[-1])
-        return Combiner(step, self._origin, clock, changes.key, order, keeps_path=changes.path)
+        return Combiner(step, self._cursor, clock, changes.key, order, keeps_path=changes.path)
 
     def after(self, step: Step) -> list[Emitter | Combiner]:
         """Return where the records after a step go, besides what the step writes itself."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from millpond.errors import Failure
 from millpond.program.plan import Plan, Stage
-from millpond.record import Origin, current_origin
+from millpond.record import current_context
+from millpond.state.cursor import Cursor
 from millpond.state.view import KeyScope
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import Row
@@ -32,7 +33,7 @@ class Parts:
     plan: Plan
     stage: Stage
     place: Place
-    origin: Origin
+    cursor: Cursor
     scope: KeyScope
     schedule: Schedule
     exits: Exits
@@ -50,31 +51,31 @@ class Parts:
         self.exits.begin(clock)
 
     def enter(self, entered: pa.RecordBatch, entries: Sequence[Entry]) -> None:
-        """Take records in hand: exits, failures and the origin are about these from here on."""
+        """Take records in hand: exits, failures and the cursor are about these from here on."""
         self.exits.enter(entered)
         self.locate(entered, entries)
 
     def locate(self, entered: pa.RecordBatch, entries: Sequence[Entry]) -> None:
-        """Let the origin point into a batch, and have failures told of its records."""
+        """Let the cursor point into a batch, and have failures told of its records."""
         self.failures.begin(lambda row: entered.slice(row, 1), entries)
         place = (entered.column(name) for name in ("source", "partition", "offset"))
         # Of records that were brought together, only the places are kept.
         has_values = "value" in entered.schema.names
-        self.origin.enter(*place, entered.column("value") if has_values else None)
+        self.cursor.enter(*place, entered.column("value") if has_values else None)
 
     def guarded(
         self, rows: Iterator[Row], entered: pa.RecordBatch, group: int = -1
     ) -> Generator[Row, None, bool]:
         """Yield the rows of a batch, or the failure that ends the run; return if all went well."""
         self.place.enter(self.stage.number, group, entered)
-        token = current_origin.set(self.origin)
+        token = current_context.set(self.cursor.context)
         try:
             yield from rows
         except Fatal as fatal:
             yield self.give_up(fatal.failure)
             return False
         finally:
-            current_origin.reset(token)
+            current_context.reset(token)
             self.place.leave()
         return True
 

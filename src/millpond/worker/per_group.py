@@ -88,7 +88,7 @@ class PerGroup:
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
-        parts, origin, scope = self._parts, self._parts.origin, self._parts.scope
+        parts, cursor, scope = self._parts, self._parts.cursor, self._parts.scope
         visits = parts.schedule.visits(pages, behind=place == BEHIND)
         keys: list[bytes | None] = []
         moments: list[int] = []
@@ -96,20 +96,19 @@ class PerGroup:
         parts.failures.begin(
             lambda row: moments_batch([keys[row]], [moments[row]], place), [self._first]
         )
-        origin.leave()
+        cursor.leave()
         failed = 0
         for key_bytes, firing in visits:
             keys.append(key_bytes)
             moments.append(firing.at)
-            origin.index, origin.path = len(keys) - 1, key_bytes or b""
-            scope.timestamp = firing.at
+            cursor.at(len(keys) - 1, key_bytes or b"")
+            cursor.at_time(firing.at)
             parts.place.due(key_bytes, firing.at)
             shown = None if key_bytes is None else self._first.decode_key(key_bytes)
             if not parts.failures.attempt(partial(firing.run, shown)):
                 firing.drop()
                 failed += 1
             scope.keep()
-        origin.path = None
         counts.add(failed, dead=len(parts.failures.rows))
         if keys:
             batch = moments_batch(keys, moments, place)

@@ -18,7 +18,6 @@ from millpond.errors import MillpondError, shown
 from millpond.program.clocks import ClockPoint
 from millpond.program.plan import Plan, Stage
 from millpond.program.steps import Map, Step
-from millpond.record import Origin
 from millpond.state.layout import Pages
 from millpond.state.timer_index import NEVER, TimerIndex
 from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
@@ -248,36 +247,44 @@ class TimerWatcher:
             self._state.cancel_timer(name)
         return is_there
 
-    def before(self, push: Push, origin: Origin, lateness_ms: int) -> Push:
+    def before(self, push: Push, lateness_ms: int) -> Push:
         """Fire what is due for a key before a record that is later.
 
         The watermark moves only between batches. A timer between two records of one key would
         fire or not as the batches are cut, if it were not for the clock of the key.
         """
-        scope = self._scope
+        scope, cursor = self._scope, self._scope.cursor
 
-        def push_behind_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            path = origin.path
-            fired = 0
-            while scope.has_timers() and (due := self._due_at(timestamp - lateness_ms)):
-                if fired == _TOO_MANY:
-                    self.never_ends(key)
-                first = min(due, key=_moment)
-                origin.path = (path or b"") + fired.to_bytes(5, "big")
-                scope.timestamp = first.at
-                try:
-                    first.run(key)
-                except (StepFailure, *ENDINGS) as error:
-                    failure = failure_of(error, self._step)
-                    raise StepFailure(failure.step, failure.error, firing=first) from failure
-                fired += 1
-            if fired:
-                origin.path = (path or b"") + fired.to_bytes(5, "big")
-                scope.timestamp = timestamp
-            push(value, key, timestamp, headers)
-            origin.path = path
+        def push_after_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
+            if not scope.has_timers() or not self._due_at(timestamp - lateness_ms):
+                push(value, key, timestamp, headers)
+                return
+            for firing in cursor.children(self._firings(key, timestamp - lateness_ms)):
+                if firing is None:
+                    cursor.at_time(timestamp)
+                    push(value, key, timestamp, headers)
+                else:
+                    cursor.at_time(firing.at)
+                    self._fire(firing, key)
 
-        return push_behind_timers
+        return push_after_timers
+
+    def _firings(self, key: Any, shows: int) -> Iterator[Firing | None]:
+        """Yield what is due, the earliest first, and None when it is the record's turn."""
+        fired = 0
+        while self._scope.has_timers() and (due := self._due_at(shows)):
+            if fired == _TOO_MANY:
+                self.never_ends(key)
+            yield min(due, key=_moment)
+            fired += 1
+        yield None
+
+    def _fire(self, firing: Firing, key: Any) -> None:
+        try:
+            firing.run(key)
+        except (StepFailure, *ENDINGS) as error:
+            failure = failure_of(error, self._step)
+            raise StepFailure(failure.step, failure.error, firing=firing) from failure
 
     def next_due(self) -> int | None:
         return min((at + self.delay_ms for _, at in self._own()), default=None)

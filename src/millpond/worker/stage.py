@@ -16,7 +16,7 @@ from millpond.errors import Failure
 from millpond.program.plan import Plan, Stage
 from millpond.program.routes import routes_of
 from millpond.program.steps import Step
-from millpond.record import Origin
+from millpond.state.cursor import Cursor
 from millpond.state.store import Store
 from millpond.state.view import KeyScope
 from millpond.wire.clock import Clock
@@ -44,13 +44,12 @@ class StageRunner:
     ) -> None:
         routes = routes_of(plan, stage, settings.goes_on)
         undo = bool(routes.undo)
-        origin = Origin(plan.topics)
-        scope = KeyScope(settings.codec, undo=undo)
+        cursor = Cursor(plan.topics)
+        scope = KeyScope(settings.codec, undo=undo, cursor=cursor)
         schedule = Schedule(plan, stage, scope)
-        exits = Exits(plan, stage, routes, settings, origin, schedule)
+        exits = Exits(plan, stage, routes, settings, cursor, schedule)
         finishers: list[Finisher] = []
         self._failures = failures = Failures(
-            origin,
             scope,
             exits.emitters,
             finishers,
@@ -65,7 +64,6 @@ class StageRunner:
             lambda step: plan.children_in(step, stage),
             exits.after,
             exits.writers(),
-            origin,
             scope,
             schedule,
             {point.step: point for point in plan.points},
@@ -80,7 +78,7 @@ class StageRunner:
             plan,
             stage,
             place or Place(),
-            origin,
+            cursor,
             scope,
             schedule,
             exits,
@@ -122,7 +120,7 @@ class StageRunner:
             except StepFailure as failure:
                 entered, row = combiner.locate(failure.rows[0])
                 parts.locate(entered, [self.entries[entered.column("source")[row].as_py()]])
-                parts.origin.index = row
+                parts.cursor.at(row)
                 yield parts.give_up(self._failures.describe(failure))
                 return
             if batch is not None:
@@ -131,12 +129,12 @@ class StageRunner:
     @property
     def index(self) -> int:
         """Which record of those in hand is being run; another thread may ask."""
-        return self._parts.origin.index
+        return self._parts.cursor.index
 
     def whereabouts(self, step: Step) -> Failure:
         """Return what is told of the record in hand; another thread may ask."""
-        # A copy of the origin: what is asked of it is kept in it.
-        return self._failures.describe(StepFailure(step, TimeoutError()), copy(self._parts.origin))
+        # A copy of the cursor: what is asked of it is kept in it.
+        return self._failures.describe(StepFailure(step, TimeoutError()), copy(self._parts.cursor))
 
     def close(self) -> None:
         """Let go of files; to be called at the end of a task."""

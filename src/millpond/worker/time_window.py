@@ -16,7 +16,6 @@ from millpond.aggregations import Collect
 from millpond.arguments.windows import Counted, TimeWindow
 from millpond.program.layouts import Layouts
 from millpond.program.steps import Window
-from millpond.record import Origin
 from millpond.state.view import KeyScope, State, StepClock
 from millpond.worker.emit import Push, StepFailure
 from millpond.worker.schedule import Firing, never_ends
@@ -38,7 +37,6 @@ class WindowLogic:
         step: Window,
         scope: KeyScope,
         clock: StepClock,
-        origin: Origin,
         give: Push,
         give_late: Push | None,
         layouts: Layouts,
@@ -56,7 +54,7 @@ class WindowLogic:
         self.is_final = step.emit == "final"
         self.late_rows: list[int] = []
         """Records of this run that were late for every window they belong to."""
-        self._origin = origin
+        self._cursor = scope.cursor
         self._give = give
         self._give_late = give_late
 
@@ -76,13 +74,12 @@ class WindowLogic:
 
     def give(self, results: list[Result], key: Any) -> None:
         """Hand results on; where one record gives several, each has its own place."""
-        path, now = self._origin.path, self.scope.timestamp
-        for number, (timestamp, result) in enumerate(results):
-            if len(results) > 1:
-                self._origin.path = (path or b"") + number.to_bytes(5, "big")
-            self.scope.timestamp = timestamp
+        cursor = self._cursor
+        now = cursor.timestamp
+        for timestamp, result in cursor.children(results) if len(results) > 1 else results:
+            cursor.at_time(timestamp)
             self._give(result, key, timestamp, None)
-        self._origin.path, self.scope.timestamp = path, now
+        cursor.at_time(now)
 
     def result(self, start: int, end: int, states: list[Any]) -> Result:
         """Return a result and its timestamp; its fields are in the order of Quix Streams."""
@@ -107,7 +104,7 @@ class WindowLogic:
         """Say that a record came too late for a window: to `on_late`, and to `late()`."""
         late_by = closed - timestamp
         step = self.step
-        place = self._origin.context()
+        place = self._cursor.context()
         where = (place.topic, place.partition, place.offset)
         if step.on_late is not None:
             facts = (value, key, timestamp, late_by, start, end, step.store, *where)
@@ -130,7 +127,7 @@ class WindowLogic:
 
     def note_late(self) -> None:
         """Count the record in hand as late: no window took it."""
-        self.late_rows.append(self._origin.index)
+        self.late_rows.append(self._cursor.index)
 
     # --- waiting for the clock --------------------------------------------------------------
 

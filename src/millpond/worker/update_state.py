@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from millpond.errors import MillpondError, ValueTypeError, shown
 from millpond.program.steps import UpdateState
-from millpond.record import Origin
 from millpond.state.layout import MOST_BYTES
 from millpond.state.view import KeyScope
 from millpond.worker.emit import Push, StepFailure
@@ -29,10 +28,10 @@ _NAN = object()
 class TableUpdate:
     """The step at work; the state is an Arrow stream kept with the key group."""
 
-    def __init__(self, step: UpdateState, scope: KeyScope, origin: Origin, give: Push) -> None:
+    def __init__(self, step: UpdateState, scope: KeyScope, give: Push) -> None:
         self._step = step
         self._scope = scope
-        self._origin = origin
+        self._cursor = scope.cursor
         self._give = give
         self._records: list[dict[str, Any]] = []
         self._rows: list[int] = []
@@ -44,7 +43,7 @@ class TableUpdate:
             error = MillpondError(msg + "\nFix: sdf.apply(lambda value: {'value': value}).")
             raise StepFailure(self._step, error)
         self._records.append({**value, _KEY: key, _TIMESTAMP: timestamp})
-        self._rows.append(self._origin.index)
+        self._rows.append(self._cursor.index)
 
     def forget(self, index: int) -> None:
         """Take back a record that failed elsewhere."""
@@ -84,11 +83,9 @@ class TableUpdate:
         return rows
 
     def _emit(self, number: int, row: dict[str, Any], timestamp: int) -> None:
-        before = self._origin.path
-        self._origin.path = (before or b"") + number.to_bytes(5, "big")
-        self._scope.timestamp = timestamp
+        self._cursor.at_child(number)
+        self._cursor.at_time(timestamp)
         self._give(row, row.get(self._step.key_field or _KEY), timestamp, None)
-        self._origin.path = before
 
     def _called(self, batch: pa.Table, state: pa.Table) -> pa.Table:
         step = self._step
