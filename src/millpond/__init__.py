@@ -59,7 +59,8 @@ from millpond.frame import StreamingDataFrame
 from millpond.options import KafkaOptions, SparkOptions
 from millpond.record import MessageContext, Record, message_context
 from millpond.resource import Resource, resource
-from millpond.state.view import State, Timer
+from millpond.state.timers import Timer
+from millpond.state.view import State
 
 __version__ = "0.1.0"
 

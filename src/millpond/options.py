@@ -15,7 +15,8 @@ from millpond.arguments.callsite import here
 from millpond.arguments.quix import ApplicationKeywords
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, shown
-from millpond.state.view import State, Timer
+from millpond.state.timers import Timer
+from millpond.state.view import State
 
 __all__ = [
     "Durability",

@@ -26,9 +26,10 @@ from millpond import (
     Variance,
 )
 from millpond.errors import StateError
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.rows import group_rows
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 from millpond.testing import LocalEngine, frame
 
 FAR = 10**9
@@ -530,7 +531,7 @@ def as_in_0_1_0(engine):
     """Write the sessions of an engine as version 0.1.0 did: nothing stands after the records."""
     codec = engine._settings.codec
     for store in engine.stores.values():
-        scope = KeyScope(codec, undo=False)
+        scope = KeyContext(codec, undo=False)
         scope.open(Pages(store, codec, 8))
         for row in list(group_rows(store, 8)):
             scope.bind(row.key)

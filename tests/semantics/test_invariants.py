@@ -9,9 +9,10 @@ from millpond.driver.gather import gather, to_records
 from millpond.errors import StepError
 from millpond.program.plan import make_plan
 from millpond.state.codec import Codec
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 from millpond.testing import CRASH, END, ListSource, LocalEngine, frame, run_local
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import EDGE, family_of
@@ -87,7 +88,7 @@ def everything(run):
 
 def state_of(engine):
     found = {}
-    view = KeyScope(Codec(), undo=False)
+    view = KeyContext(Codec(), undo=False)
     for (scope, _), blobs in engine.stores.items():
         pages = Pages(blobs, view.codec, engine._groups)
         view.open(pages)

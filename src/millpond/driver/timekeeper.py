@@ -18,7 +18,7 @@ from millpond.driver.seconds import log_seconds
 from millpond.program.clocks import ClockPoint
 from millpond.program.plan import Plan
 from millpond.state.timer_index import NEVER
-from millpond.state.view import WALL
+from millpond.state.timers import WALL
 from millpond.wire.clock import Clock
 
 __all__ = ["Clockwork", "Tick", "Timekeeper", "clockwork_of"]

@@ -12,11 +12,11 @@ import msgspec
 
 from millpond.errors import StateError
 from millpond.state.codec import Codec
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.store import Store
-from millpond.state.view import (
+from millpond.state.stored import (
     DEFAULT_STORE,
-    KeyScope,
     name_bytes,
     store_of,
     stored_name,
@@ -63,14 +63,14 @@ def apply_edits(store: Store, edits: Iterable[Edit], groups: int) -> int:
     """Apply edits to a key group; return how many values changed."""
     codec = Codec()
     pages = Pages(store, codec, groups)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     changed = sum(_apply(view, pages, edit) for edit in edits)
     pages.flush()
     return changed
 
 
-def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
+def _apply(view: KeyContext, pages: Pages, edit: Edit) -> int:
     if edit.what == "rename":
         assert edit.store is not None and edit.new_store is not None
         return sum(_rename(view, key, edit.store, edit.new_store) for key, _ in list(pages.scan()))
@@ -99,11 +99,11 @@ def _apply(view: KeyScope, pages: Pages, edit: Edit) -> int:
     return sum(store_of(name) is not None for name in gone)
 
 
-def _names(view: KeyScope, store: str) -> list[str | bytes]:
+def _names(view: KeyContext, store: str) -> list[str | bytes]:
     return [name for name in view.cursor.place.entry or {} if store_of(name) == store]
 
 
-def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) -> int:
+def _set(view: KeyContext, store: str, name: bytes, value: bytes, version: int) -> int:
     place, mark = stored_name(store, name), version_name(store)
     entry = view.cursor.place.entry or {}
     before, was = entry.get(place), entry.get(mark, 1)
@@ -121,7 +121,7 @@ def _set(view: KeyScope, store: str, name: bytes, value: bytes, version: int) ->
     return int(view.cursor.place.entry[place] != before)
 
 
-def _drop(view: KeyScope, key: bytes | None, store: str) -> int:
+def _drop(view: KeyContext, key: bytes | None, store: str) -> int:
     """Remove what a key has in a store: values, their version, timers, and notes to look at it."""
     view.bind(key)
     gone = _names(view, store)
@@ -137,7 +137,7 @@ def _drop(view: KeyScope, key: bytes | None, store: str) -> int:
     return len(gone)
 
 
-def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
+def _rename(view: KeyContext, key: bytes | None, old: str, new: str) -> int:
     view.bind(key)
     entry = view.cursor.place.entry or {}
     version = entry.get(version_name(old))
@@ -151,7 +151,7 @@ def _rename(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
     return len(moved)
 
 
-def _rename_timers(view: KeyScope, key: bytes | None, old: str, new: str) -> int:
+def _rename_timers(view: KeyContext, key: bytes | None, old: str, new: str) -> int:
     view.bind(key)
     timers = view.timers()
     moved = timers.pop(old, {})

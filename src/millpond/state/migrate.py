@@ -12,7 +12,9 @@ from typing import Any
 
 from millpond.arguments.duration import Duration
 from millpond.errors import StateError, ValueTypeError, shown
-from millpond.state.view import UNSET, KeyScope, State, version_name
+from millpond.state.key_context import KeyContext
+from millpond.state.stored import version_name
+from millpond.state.view import UNSET, State
 
 __all__ = ["Lifts", "MigratingState", "version_of"]
 
@@ -30,8 +32,8 @@ class MigratingState(State):
 
     __slots__ = ("_lifts", "_mark", "_version")
 
-    def __init__(self, scope: KeyScope, store: str, lifts: Lifts, **options: Any) -> None:
-        super().__init__(scope, store, **options)
+    def __init__(self, context: KeyContext, store: str, lifts: Lifts, **options: Any) -> None:
+        super().__init__(context, store, **options)
         self._lifts = lifts
         self._version = version_of(lifts)
         self._mark = version_name(store)
@@ -49,7 +51,7 @@ class MigratingState(State):
         self._lift()
         super().delete(key)
         if not super().keys():
-            self._scope.remove(self._mark)
+            self._context.remove(self._mark)
 
     def exists(self, key: Any) -> bool:
         self._lift()
@@ -98,4 +100,4 @@ class MigratingState(State):
     def _note(self) -> None:
         entry = self._cursor.place.entry
         if entry is not None and entry.get(self._mark) != self._version:
-            self._scope.put(self._mark, self._version)
+            self._context.put(self._mark, self._version)

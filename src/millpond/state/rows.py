@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from millpond.state.codec import Codec
 from millpond.state.layout import Entry, Pages, keys_of_page
 from millpond.state.store import MemoryStore, Store
-from millpond.state.view import StoredItem, Timer, stored_items, stored_timers
+from millpond.state.stored import StoredItem, stored_items, stored_timers
+from millpond.state.timers import Timer
 
 __all__ = ["Change", "GroupRow", "changes", "group_rows", "group_timers", "key_items"]
 

@@ -37,9 +37,10 @@ from millpond.record import Record
 from millpond.resource import Scope, within
 from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 from millpond.storage.manifest import Manifest
 from millpond.storage.succession import succeed
 from millpond.testing.source_input import SourceInput
@@ -378,7 +379,7 @@ class LocalEngine:
         if store not in stages[0].stores:
             msg = f"{stages[0].scope!r} has the stores {sorted(stages[0].stores)}, not {store!r}."
             raise ConfigError(msg + "\nFix: name one of these with store=.")
-        view = KeyScope(codec, undo=False)
+        view = KeyContext(codec, undo=False)
         group = hash_key(key_bytes) % self._groups
         blobs = self.stores.get((stages[0].scope, group), MemoryStore())
         view.open(Pages(blobs, codec, self._groups))

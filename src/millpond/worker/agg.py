@@ -8,7 +8,8 @@ from typing import Any
 
 from millpond.program.layouts import Layouts
 from millpond.program.steps import Aggregate
-from millpond.state.view import KeyScope, State
+from millpond.state.key_context import KeyContext
+from millpond.state.view import State
 from millpond.worker.emit import Push, StepFailure
 from millpond.worker.totals import Totals
 
@@ -21,15 +22,15 @@ class RunningTotals:
     def __init__(
         self,
         step: Aggregate,
-        scope: KeyScope,
+        context: KeyContext,
         state: State,
         give: Push,
         layouts: Layouts,
     ) -> None:
         self._step = step
-        self._scope = scope
+        self._context = context
         self._state = state
-        self._cursor = scope.cursor
+        self._cursor = context.cursor
         self._give = give
         self._totals = Totals(step.aggregations, layouts=layouts)
         self._notes: list[tuple[bytes | None, int, Any, int]] = []
@@ -87,7 +88,7 @@ class RunningTotals:
             yield index, partial(self._emit, key_bytes, key, latest[key_bytes])
 
     def _emit(self, key_bytes: bytes | None, key: Any, timestamp: int) -> None:
-        self._scope.bind(key_bytes)
+        self._context.bind(key_bytes)
         self._cursor.at_time(timestamp)
         try:
             kept = self._state.get("")

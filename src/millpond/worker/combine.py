@@ -23,7 +23,7 @@ from millpond.column import field
 from millpond.errors import MillpondError
 from millpond.program.steps import Aggregate, Window
 from millpond.state.cursor import Cursor
-from millpond.state.view import StepClock
+from millpond.state.timers import StepClock
 from millpond.wire import any_value
 from millpond.wire.packed_rows import PATH, records_schema
 from millpond.worker.emit import Push, StepFailure

@@ -37,9 +37,10 @@ from millpond.program.steps import (
 )
 from millpond.state.codec import Codec
 from millpond.state.cursor import Cursor
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import MOST_BYTES
 from millpond.state.migrate import Lifts, MigratingState
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 from millpond.wire.any_value import copy_value
 from millpond.worker.agg import RunningTotals
 from millpond.worker.combine import Combiner
@@ -63,7 +64,7 @@ class Composer:
         children: Callable[[Step], Iterable[Step]],
         emitters: Callable[[Step], list[Emitter | Combiner]],
         writers: dict[Step, Emitter],
-        scope: KeyScope,
+        context: KeyContext,
         schedule: Schedule,
         points: dict[Step, ClockPoint],
         weigh: Callable[[], int],
@@ -78,7 +79,7 @@ class Composer:
         self._layouts = layouts
         self._emitters = emitters
         self._writers = writers
-        self._scope = scope
+        self._context = context
         self._schedule = schedule
         self._points = points
         self._weigh = weigh
@@ -101,7 +102,7 @@ class Composer:
 
     def clocked(self, step: Step, give: Push) -> Push:
         """Tell the time by each record that comes by a step; set aside what is too far ahead."""
-        return _clocked(self._points[step], step, self._schedule, self._scope, give)
+        return _clocked(self._points[step], step, self._schedule, self._context, give)
 
     def _below(self, step: Step) -> Push:
         """Return the function that hands on what a step gives."""
@@ -122,15 +123,15 @@ class Composer:
         if isinstance(step, Map):
             return self._map(step, give)
         if isinstance(step, Fold):
-            return _fold(step, self._state_of(step), self._scope.codec, give)
+            return _fold(step, self._state_of(step), self._context.codec, give)
         if isinstance(step, Aggregate):
             return self._aggregate(step, give)
         if isinstance(step, Window):
             return self._window(step, give)
         if isinstance(step, Distinct):
-            return distinct(step, self._state_of(step), self._scope.codec, give)
+            return distinct(step, self._state_of(step), self._context.codec, give)
         if isinstance(step, UpdateState):
-            update = TableUpdate(step, self._scope, give)
+            update = TableUpdate(step, self._context, give)
             self._finishers.append(update)
             return update.push
         return self._make_stateless(step, give)
@@ -155,7 +156,7 @@ class Composer:
         lifts = self._lifts.get(step.store)
         make = State if lifts is None else partial(MigratingState, lifts=lifts)
         return make(
-            self._scope,
+            self._context,
             step.store,
             clock=clock,
             ttl_ms=ttl_ms,
@@ -171,7 +172,7 @@ class Composer:
             push = _apply_stateful(step, step.callback.function, state, give)
         elif step.kind == "expand":
             call = _adapted(step.callback, state)
-            push = _expand(step, call, give, self._scope.cursor, self._weigh)
+            push = _expand(step, call, give, self._context.cursor, self._weigh)
         else:
             push = _MAPS[step.kind](step, _adapted(step.callback, state), give)
         return push if step.on_timer is None else self._timed(step, state, give, push)
@@ -180,7 +181,7 @@ class Composer:
         """Let the timers of a step fire by the clocks, and by the records of their key."""
         clock = self._schedule.clock_of(step)
         timers, wall = (
-            TimerWatcher(step, state, self._scope, clock, give, kind)
+            TimerWatcher(step, state, self._context, clock, give, kind)
             for kind in ("event", "processing")
         )
         self._schedule.watchers += [timers, wall]
@@ -188,7 +189,7 @@ class Composer:
 
     def _aggregate(self, step: Aggregate, give: Push) -> Push:
         state, layouts = self._state_of(step), self._layouts.get(step.store, ())
-        totals = RunningTotals(step, self._scope, state, give, layouts)
+        totals = RunningTotals(step, self._context, state, give, layouts)
         if step.emit == "record":
             return totals.push
         self._merges[step] = totals.merge
@@ -201,7 +202,7 @@ class Composer:
         clock = self._schedule.clock_of(step)
         layouts = self._layouts.get(step.store, ())
         ways = (give, give_late)
-        logic = _LOGIC[type(step.kind)](step, self._scope, clock, *ways, layouts)
+        logic = _LOGIC[type(step.kind)](step, self._context, clock, *ways, layouts)
         self.windows.append(logic)
         if step.closing == "watermark":
             self._schedule.watchers.append(logic)
@@ -234,10 +235,10 @@ _LOGIC: dict[type, type[WindowLogic]] = {
 
 
 def _clocked(
-    point: ClockPoint, step: Step, schedule: Schedule, scope: KeyScope, give: Push
+    point: ClockPoint, step: Step, schedule: Schedule, context: KeyContext, give: Push
 ) -> Push:
     number, ahead = point.number, point.clocking.max_future_ms
-    seen, cursor = schedule.seen, scope.cursor
+    seen, cursor = schedule.seen, context.cursor
     # A window may start a little before its records. What is above the range and guarded is said
     # to be of the future.
     least = -inf if isinstance(step, Window) else EARLIEST_MS
@@ -246,9 +247,9 @@ def _clocked(
     def tell(value: Any, key: Any, timestamp: int, headers: Any) -> None:
         if not least <= timestamp <= most:
             raise StepFailure(step, _out_of_range(timestamp))
-        if ahead is not None and timestamp > scope.now + ahead:
+        if ahead is not None and timestamp > context.now + ahead:
             if point.is_guarded:
-                raise StepFailure(step, too_far_ahead(timestamp, scope.now, ahead))
+                raise StepFailure(step, too_far_ahead(timestamp, context.now, ahead))
         elif timestamp > seen.get(number, _NEVER):
             seen[number] = timestamp
         before = cursor.at_time(timestamp)

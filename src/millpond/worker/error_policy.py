@@ -30,7 +30,7 @@ from millpond.errors import (
 from millpond.program.steps import Read
 from millpond.record import NOWHERE, MessageContext
 from millpond.state.cursor import Cursor
-from millpond.state.view import KeyScope
+from millpond.state.key_context import KeyContext
 from millpond.worker.compose import Finisher
 from millpond.worker.current_step import ENDINGS, failure_of
 from millpond.worker.dead_letters import DeadLetters
@@ -62,7 +62,7 @@ class Failures:
 
     def __init__(
         self,
-        scope: KeyScope,
+        context: KeyContext,
         emitters: list[Emitter],
         finishers: list[Finisher],
         letters: DeadLetters,
@@ -74,8 +74,8 @@ class Failures:
     ) -> None:
         self.caught: tuple[type[BaseException], ...] = (StepFailure, *ENDINGS, *more)
         """What is a failure of the record in hand."""
-        self._cursor = scope.cursor
-        self._scope = scope
+        self._cursor = context.cursor
+        self._context = context
         self._emitters = emitters
         self._finishers = finishers
         self._undo = undo
@@ -113,7 +113,7 @@ class Failures:
         # and would be set again: it is the record that fails.
         if failure.firing is not None and not failure.firing.drop():
             failure.firing = None
-        self._scope.keep()
+        self._context.keep()
         if self._goes_aside(failure):
             self._put_aside(rows, failure)
         return failure.firing is not None
@@ -166,7 +166,7 @@ class Failures:
         """Undo what a record has done in state and outputs."""
         if not self._undo:
             return
-        self._scope.undo()
+        self._context.undo()
         for emitter, mark in zip(self._emitters, marks, strict=True):
             emitter.cut_to(mark)
         for finisher in self._finishers:

@@ -11,7 +11,7 @@ from millpond.errors import Failure
 from millpond.program.plan import Plan, Stage
 from millpond.record import current_context
 from millpond.state.cursor import Cursor
-from millpond.state.view import KeyScope
+from millpond.state.key_context import KeyContext
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import Row
 from millpond.wire.place import Place
@@ -34,7 +34,7 @@ class Parts:
     stage: Stage
     place: Place
     cursor: Cursor
-    scope: KeyScope
+    context: KeyContext
     schedule: Schedule
     exits: Exits
     failures: Failures

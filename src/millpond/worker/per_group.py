@@ -53,7 +53,7 @@ class PerGroup:
         """
         parts, counts = self._parts, Counts()
         pages = Pages(store, self._settings.codec, self._settings.groups)
-        parts.scope.open(pages)
+        parts.context.open(pages)
         clock = self._known(clock, pages)
         parts.begin(clock)
         rows = self._rows(records, entries, pages, counts)
@@ -88,7 +88,7 @@ class PerGroup:
 
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
-        parts, cursor, scope = self._parts, self._parts.cursor, self._parts.scope
+        parts, cursor, context = self._parts, self._parts.cursor, self._parts.context
         visits = parts.schedule.visits(pages, behind=place == BEHIND)
         keys: list[bytes | None] = []
         moments: list[int] = []
@@ -108,10 +108,10 @@ class PerGroup:
             if not parts.failures.attempt(partial(firing.run, shown)):
                 firing.drop()
                 failed += 1
-            scope.keep()
+            context.keep()
         counts.add(failed, dead=len(parts.failures.rows))
         if keys:
             batch = moments_batch(keys, moments, place)
             yield from parts.exits.flush(batch, np.zeros(len(keys), bool), counts)
         parts.schedule.settle(visits.looked_at)
-        scope.keep()
+        context.keep()

@@ -60,7 +60,7 @@ class RecordLoop:
     def _watched(self, entry: Entry, entered: pa.RecordBatch) -> Entry:
         """Note the latest time of a batch; have each record's looked at where one is absurd."""
         schedule = self._parts.schedule
-        latest, is_strange = latest_of(entry, entered.column("timestamp"), self._parts.scope.now)
+        latest, is_strange = latest_of(entry, entered.column("timestamp"), self._parts.context.now)
         schedule.observe(entry.point, latest)
         return entry.guarded() if is_strange else entry
 
@@ -69,8 +69,8 @@ class RecordLoop:
     ) -> Iterator[None]:
         """Push every record; yield whenever output should leave."""
         parts, is_keyed = self._parts, self._is_keyed
-        cursor, scope, failures = parts.cursor, parts.scope, parts.failures
-        places, undo, metadata = scope.places, parts.undo, parts.metadata
+        cursor, context, failures = parts.cursor, parts.context, parts.failures
+        places, undo, metadata = context.places, parts.undo, parts.metadata
         emitters = parts.exits.emitters
         is_mixed, entry = len(entries) > 1, entries[0]
         decode, push = fast(entry.decode_value), entry.push
@@ -87,7 +87,7 @@ class RecordLoop:
                     entry = entries[index]
                     decode, push = fast(entry.decode_value), entry.push
                 if undo:
-                    scope.keep()  # what the record before this one has written
+                    context.keep()  # what the record before this one has written
                     marks = [len(emitter) for emitter in emitters]
                 while True:  # once, and again after each timer that failed before the record
                     # The cursor's fields, in place: its methods cost 5 to 10 % of a running count.
@@ -95,7 +95,7 @@ class RecordLoop:
                     if paths:
                         cursor.path = paths[index]
                     if is_keyed:
-                        cursor.place = places.get(raw_key) or scope.find(raw_key)
+                        cursor.place = places.get(raw_key) or context.find(raw_key)
                         cursor.timestamp = timestamp
                     try:
                         try:
@@ -116,7 +116,7 @@ class RecordLoop:
             if fresh_bytes > _CHUNK_BYTES:
                 yield
                 fresh_bytes = 0
-        scope.keep()
+        context.keep()
         self._finish(paths)
         yield
 
@@ -139,4 +139,4 @@ class RecordLoop:
             for index, call in finisher.finish():
                 parts.cursor.at(index, paths[index] if paths else None)
                 parts.failures.attempt(call)
-                parts.scope.keep()
+                parts.context.keep()

@@ -58,7 +58,7 @@ class Columnar(PerRecord):
 
     def _take(self, records: pa.RecordBatch) -> bool:
         parts, entry, times = self._parts, self._entry, records.column("timestamp")
-        latest, is_strange = latest_of(entry, times, parts.scope.now)
+        latest, is_strange = latest_of(entry, times, parts.context.now)
         if is_strange or records.column("value").null_count:
             return False
         parts.locate(records, [entry])

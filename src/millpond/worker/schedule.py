@@ -18,9 +18,11 @@ from millpond.errors import MillpondError, shown
 from millpond.program.clocks import ClockPoint
 from millpond.program.plan import Plan, Stage
 from millpond.program.steps import Map, Step
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.timer_index import NEVER, TimerIndex
-from millpond.state.view import WALL, KeyScope, State, StepClock, Timer
+from millpond.state.timers import WALL, StepClock, Timer
+from millpond.state.view import State
 from millpond.wire.clock import Clock
 from millpond.worker.current_step import ENDINGS, failure_of
 from millpond.worker.emit import Push, StepFailure
@@ -67,11 +69,11 @@ class Visits:
     above them may still belong to what closes in them.
     """
 
-    def __init__(self, watchers: list[Watcher], scope: KeyScope, *, behind: bool) -> None:
+    def __init__(self, watchers: list[Watcher], context: KeyContext, *, behind: bool) -> None:
         self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
         self._watchers_by_number = dict(self._watchers)
         self._done: Counter[bytes | None] = Counter()
-        self._scope = scope
+        self._context = context
         self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
         self._happenings: dict[tuple[bytes | None, int, str], Firing] = {}
         self.looked_at: list[tuple[str, bytes | None]] = []
@@ -96,21 +98,21 @@ class Visits:
             _, _, is_key, key_bytes, number, name = heappop(self._queue)
             key = key_bytes if is_key else None
             firing = self._happenings.pop((key, number, name))
-            self._scope.bind(key)
+            self._context.bind(key)
             self._done[key] += 1
             if self._done[key] > _TOO_MANY:
                 firing = firing._replace(run=self._watchers_by_number[number].never_ends)
             yield key, firing
-            if self._scope.has_timers():  # it may have set one that is due
+            if self._context.has_timers():  # it may have set one that is due
                 self.look(key, timers_only=True)
 
 
 class Schedule:
     """The clocks of one stage, and the steps that wait for them."""
 
-    def __init__(self, plan: Plan, stage: Stage, scope: KeyScope) -> None:
+    def __init__(self, plan: Plan, stage: Stage, context: KeyContext) -> None:
         self._plan = plan
-        self._scope = scope
+        self._context = context
         self._names = plan.stage_clocks(stage)
         self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
         self.watchers: list[Watcher] = []
@@ -134,7 +136,7 @@ class Schedule:
 
     def begin(self, clock: Clock) -> None:
         """Set every clock to the time of a batch."""
-        self._scope.now = clock.now
+        self._context.now = clock.now
         self.shows = {name: clock.least(points) for name, points in self._names.items()}
         self.shows[WALL] = clock.now
         for step_clock, points in self._clocks:
@@ -146,7 +148,7 @@ class Schedule:
 
     def visits(self, pages: Pages, *, behind: bool) -> Visits:
         """Return what is due in a group."""
-        visits = Visits(self.watchers, self._scope, behind=behind)
+        visits = Visits(self.watchers, self._context, behind=behind)
         for name, timer_index in list(pages.timer_indexes.items()):
             if name not in self.shows:
                 self._adopt(name, timer_index)
@@ -154,8 +156,8 @@ class Schedule:
             if name not in pages.timer_indexes:
                 continue
             for due, key in pages.timer_indexes[name].take_due(shows):
-                self._scope.bind(key)
-                if self._scope.take_timer(due, name):
+                self._context.bind(key)
+                if self._context.take_timer(due, name):
                     visits.looked_at.append((name, key))
                     visits.look(key)
         return visits
@@ -163,30 +165,30 @@ class Schedule:
     def _adopt(self, name: str, timer_index: TimerIndex) -> None:
         """Let keys that wait for a clock which the program no longer has wait for those it has."""
         for due, key in timer_index.take_due(2**63):
-            self._scope.bind(key)
-            if self._scope.take_timer(due, name):
+            self._context.bind(key)
+            if self._context.take_timer(due, name):
                 self.settle([(other, key) for other in self.shows])
 
     def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
         """Sweep the keys that were looked at and note when they are to be looked at again."""
         for name, key in keys:
-            self._scope.bind(key)
+            self._context.bind(key)
             moments = [w.next_due() for w in self.watchers if w.clock == name]
             if name != WALL:
                 moments.append(self._sweep(name))
             following = [moment for moment in moments if moment is not None]
             if following:
-                self._scope.register(min(following), name)
+                self._context.register(min(following), name)
 
     def _sweep(self, name: str) -> int | None:
         """Remove what has expired for the steps that keep it; return when to look again."""
         moments = []
         every = [clock for clock, _ in self._clocks]
-        for stored, expires, tag in self._scope.expiring():
+        for stored, expires, tag in self._context.expiring():
             # Where the program no longer has the clock, all that it has must have passed.
             clocks = [clock for clock in every if clock.tag == tag] or every
             if all(expires <= clock.watermark for clock in clocks):
-                self._scope.drop(stored)
+                self._context.drop(stored)
             elif any(clock.name == name for clock in clocks):
                 delay = max(clock.delay_ms for clock in clocks)
                 moments.append(max(expires + delay, self.shows[name] + 1))
@@ -213,11 +215,17 @@ class TimerWatcher:
     """The timers of one step by one clock."""
 
     def __init__(
-        self, step: Map, state: State, scope: KeyScope, step_clock: StepClock, give: Push, kind: str
+        self,
+        step: Map,
+        state: State,
+        context: KeyContext,
+        step_clock: StepClock,
+        give: Push,
+        kind: str,
     ) -> None:
         self._step = step
         self._state = state
-        self._scope = scope
+        self._context = context
         self._step_clock = step_clock
         self._give = give
         self._kind = kind
@@ -225,12 +233,12 @@ class TimerWatcher:
         self.delay_ms = step_clock.delay_ms if kind == "event" else 0
 
     def _own(self) -> Iterator[tuple[str, int]]:
-        own = self._scope.timers().get(self._step.name, {})
+        own = self._context.timers().get(self._step.name, {})
         return ((name, at) for name, (at, kind) in own.items() if kind == self._kind)
 
     def due(self) -> list[Firing]:
         return self._due_at(
-            self._step_clock.watermark if self._kind == "event" else self._scope.now
+            self._step_clock.watermark if self._kind == "event" else self._context.now
         )
 
     def _due_at(self, shows: int) -> list[Firing]:
@@ -253,10 +261,10 @@ class TimerWatcher:
         The watermark moves only between batches. A timer between two records of one key would
         fire or not as the batches are cut, if it were not for the clock of the key.
         """
-        scope, cursor = self._scope, self._scope.cursor
+        context, cursor = self._context, self._context.cursor
 
         def push_after_timers(value: Any, key: Any, timestamp: int, headers: Any) -> None:
-            if not scope.has_timers() or not self._due_at(timestamp - lateness_ms):
+            if not context.has_timers() or not self._due_at(timestamp - lateness_ms):
                 push(value, key, timestamp, headers)
                 return
             for firing in cursor.children(self._firings(key, timestamp - lateness_ms)):
@@ -272,7 +280,7 @@ class TimerWatcher:
     def _firings(self, key: Any, shows: int) -> Iterator[Firing | None]:
         """Yield what is due, the earliest first, and None when it is the record's turn."""
         fired = 0
-        while self._scope.has_timers() and (due := self._due_at(shows)):
+        while self._context.has_timers() and (due := self._due_at(shows)):
             if fired == _TOO_MANY:
                 self.never_ends(key)
             yield min(due, key=_moment)

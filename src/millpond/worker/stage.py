@@ -17,8 +17,8 @@ from millpond.program.plan import Plan, Stage
 from millpond.program.routes import routes_of
 from millpond.program.steps import Step
 from millpond.state.cursor import Cursor
+from millpond.state.key_context import KeyContext
 from millpond.state.store import Store
-from millpond.state.view import KeyScope
 from millpond.wire.clock import Clock
 from millpond.wire.packed_rows import Row
 from millpond.wire.place import Place
@@ -45,12 +45,12 @@ class StageRunner:
         routes = routes_of(plan, stage, settings.goes_on)
         undo = bool(routes.undo)
         cursor = Cursor(plan.topics)
-        scope = KeyScope(settings.codec, undo=undo, cursor=cursor)
-        schedule = Schedule(plan, stage, scope)
+        context = KeyContext(settings.codec, undo=undo, cursor=cursor)
+        schedule = Schedule(plan, stage, context)
         exits = Exits(plan, stage, routes, settings, cursor, schedule)
         finishers: list[Finisher] = []
         self._failures = failures = Failures(
-            scope,
+            context,
             exits.emitters,
             finishers,
             exits.letters,
@@ -64,7 +64,7 @@ class StageRunner:
             lambda step: plan.children_in(step, stage),
             exits.after,
             exits.writers(),
-            scope,
+            context,
             schedule,
             {point.step: point for point in plan.points},
             lambda: exits.weight(failures.sizes()),
@@ -79,7 +79,7 @@ class StageRunner:
             stage,
             place or Place(),
             cursor,
-            scope,
+            context,
             schedule,
             exits,
             failures,

@@ -16,7 +16,9 @@ from millpond.aggregations import Collect
 from millpond.arguments.windows import Counted, TimeWindow
 from millpond.program.layouts import Layouts
 from millpond.program.steps import Window
-from millpond.state.view import KeyScope, State, StepClock
+from millpond.state.key_context import KeyContext
+from millpond.state.timers import StepClock
+from millpond.state.view import State
 from millpond.worker.emit import Push, StepFailure
 from millpond.worker.schedule import Firing, never_ends
 from millpond.worker.totals import Totals
@@ -35,7 +37,7 @@ class WindowLogic:
     def __init__(
         self,
         step: Window,
-        scope: KeyScope,
+        context: KeyContext,
         clock: StepClock,
         give: Push,
         give_late: Push | None,
@@ -45,8 +47,8 @@ class WindowLogic:
         by_arrival = isinstance(step.kind, Counted)
         self.totals = Totals(step.aggregations, by_arrival=by_arrival, layouts=layouts)
         self._fields = _in_order(step)
-        self.scope = scope
-        self.state = State(scope, step.store)
+        self.context = context
+        self.state = State(context, step.store)
         self.clock = clock.name
         self.step_clock = clock
         self.delay_ms = clock.delay_ms
@@ -54,7 +56,7 @@ class WindowLogic:
         self.is_final = step.emit == "final"
         self.late_rows: list[int] = []
         """Records of this run that were late for every window they belong to."""
-        self._cursor = scope.cursor
+        self._cursor = context.cursor
         self._give = give
         self._give_late = give_late
 
@@ -142,7 +144,7 @@ class WindowLogic:
 
     def register(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""
-        self.scope.register(moment + self.delay_ms, self.clock)
+        self.context.register(moment + self.delay_ms, self.clock)
 
 
 def _in_order(step: Window) -> list[str]:

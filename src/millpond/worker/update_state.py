@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from millpond.errors import MillpondError, ValueTypeError, shown
 from millpond.program.steps import UpdateState
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import MOST_BYTES
-from millpond.state.view import KeyScope
 from millpond.worker.emit import Push, StepFailure
 
 __all__ = ["TableUpdate"]
@@ -28,10 +28,10 @@ _NAN = object()
 class TableUpdate:
     """The step at work; the state is an Arrow stream kept with the key group."""
 
-    def __init__(self, step: UpdateState, scope: KeyScope, give: Push) -> None:
+    def __init__(self, step: UpdateState, context: KeyContext, give: Push) -> None:
         self._step = step
-        self._scope = scope
-        self._cursor = scope.cursor
+        self._context = context
+        self._cursor = context.cursor
         self._give = give
         self._records: list[dict[str, Any]] = []
         self._rows: list[int] = []
@@ -103,7 +103,7 @@ class TableUpdate:
         raise MillpondError(msg + "\nFix: return a pyarrow.Table or a pandas DataFrame.")
 
     def _load(self) -> pa.Table | None:
-        blob = self._scope.pages.table(self._step.store)
+        blob = self._context.pages.table(self._step.store)
         return None if blob is None else pa.ipc.open_stream(blob).read_all()
 
     def _save(self, table: pa.Table) -> None:
@@ -118,7 +118,7 @@ class TableUpdate:
                 "Fix: return fewer rows or columns, or divide the keys among more key groups."
             )
             raise ValueTypeError(msg)
-        self._scope.pages.put_table(self._step.store, kept.to_pybytes())
+        self._context.pages.put_table(self._step.store, kept.to_pybytes())
 
 
 def _empty(schema: pa.Schema | None) -> pa.Table:

@@ -5,11 +5,13 @@ from hypothesis import strategies as st
 from millpond.errors import StateError
 from millpond.state.codec import Codec
 from millpond.state.edit import Edit, apply_edits, decode_edits, encode_edits
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.migrate import MigratingState
 from millpond.state.rows import changes, group_rows, group_timers, key_items
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State, version_name
+from millpond.state.stored import version_name
+from millpond.state.view import State
 
 GROUPS = 1
 codec = Codec()
@@ -25,7 +27,7 @@ def filled(contents, *, ttl=None):
 
 def write(store, contents, *, ttl=None, gone=()):
     pages = Pages(store, codec, GROUPS)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     for (key, held_in, name), value in contents.items():
         view.bind(key)
@@ -84,7 +86,7 @@ def test_a_value_that_is_edited_expires_when_it_would_have():
 def test_a_key_is_deleted_with_its_timers():
     store = MemoryStore()
     pages = Pages(store, codec, GROUPS)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     view.bind(b"a")
     state = State(view, owner="step")
@@ -127,7 +129,7 @@ def test_a_store_that_is_dropped_leaves_the_others_as_they_were(before, dropped)
 def test_a_store_is_dropped_with_its_timers_its_versions_and_what_is_large():
     store = MemoryStore()
     pages = Pages(store, codec, GROUPS)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     for key in (b"a", b"b"):
         view.bind(key)
@@ -155,7 +157,7 @@ def test_a_store_is_dropped_with_its_timers_its_versions_and_what_is_large():
 def test_a_store_without_timers_leaves_those_of_the_others():
     store = filled({(b"a", "other", "x"): 1})
     pages = Pages(store, codec, GROUPS)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     view.bind(b"a")
     State(view, owner="step").set_timer("t", at=5)
@@ -213,7 +215,7 @@ def test_the_changes_of_batches_lead_from_one_state_to_the_next_whatever_the_pag
 
 def lifted(store, key):
     """What a program of version 2 sees, whose values are ten times those of version 1."""
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(Pages(store, codec, GROUPS))
     view.bind(key)
     state = MigratingState(view, "s", {1: lambda values: {n: v * 10 for n, v in values.items()}})
@@ -223,7 +225,7 @@ def lifted(store, key):
 def touched(store, key):
     """Let a program of version 2 lift a key."""
     pages = Pages(store, codec, GROUPS)
-    view = KeyScope(codec, undo=False)
+    view = KeyContext(codec, undo=False)
     view.open(pages)
     view.bind(key)
     MigratingState(view, "s", {1: lambda values: {n: v * 10 for n, v in values.items()}}).get("x")

@@ -11,9 +11,10 @@ from millpond.errors import DamagedStateError, StateError
 from millpond.state import blobs, layout, view
 from millpond.state.blobs import hash_key
 from millpond.state.codec import Codec
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 
 quick = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -47,7 +48,7 @@ class Group:
         self.reload()
 
     def reload(self):
-        self.scope = KeyScope(Codec(), undo=False)
+        self.scope = KeyContext(Codec(), undo=False)
         self.pages = Pages(self.store, self.scope.codec, self.groups)
         self.scope.open(self.pages)
         self.state = State(self.scope)
@@ -355,7 +356,7 @@ def test_what_a_failed_record_did_to_a_key_with_many_names_is_undone(small):
     for i in range(100):
         group.set(b"k", f"name-{i}", i)
     group.flush()
-    scope = KeyScope(Codec(), undo=True)
+    scope = KeyContext(Codec(), undo=True)
     scope.open(group.pages)
     scope.bind(b"k")
     state = State(scope)

@@ -2,14 +2,15 @@ import pytest
 
 from millpond.errors import ValueTypeError
 from millpond.state.codec import Codec
+from millpond.state.key_context import KeyContext
 from millpond.state.layout import Pages
 from millpond.state.store import MemoryStore
-from millpond.state.view import KeyScope, State
+from millpond.state.view import State
 
 
 @pytest.fixture
 def scope():
-    scope = KeyScope(Codec(), undo=True)
+    scope = KeyContext(Codec(), undo=True)
     scope.open(Pages(MemoryStore(), scope.codec, 1))
     scope.bind(b"key")
     return scope

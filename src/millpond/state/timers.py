@@ -1,0 +1,44 @@
+"""Timers of a key, and the clock of a step that they and expiring values go by."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from millpond.state.timer_index import NEVER
+
+__all__ = ["WALL", "StepClock", "Timer"]
+
+WALL = "wall"
+"""The name of the wall clock among the clocks of a stage."""
+
+
+class Timer(NamedTuple):
+    """A timer of a key: its name, its moment and its clock.
+
+    >>> Timer("silence", 65_000)
+    Timer(name='silence', at=65000, clock='event')
+    """
+
+    name: str
+    at: int
+    """When, in milliseconds since 1970."""
+    clock: Literal["event", "processing"] = "event"
+
+
+class StepClock:
+    """What time it is for one step; set at the beginning of each batch."""
+
+    __slots__ = ("delay_ms", "late_mark", "name", "tag", "watermark")
+
+    def __init__(self, name: str = "", delay_ms: int = 0) -> None:
+        self.name = name
+        """Which clock of the stage it goes by."""
+        self.tag = crc32(name.encode()).to_bytes(4, "big")
+        """The same, short enough to be kept with every value that expires."""
+        self.delay_ms = delay_ms
+        """How far it is behind that clock."""
+        self.watermark = NEVER
+        """What has ended up to here is over."""
+        self.late_mark = NEVER
+        """What has ended up to here was over before the batch: records for it are late."""
