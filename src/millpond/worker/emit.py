@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors.serde import fast
+from millpond.errors import IgnoreMessage
 from millpond.program.steps import Step
 from millpond.state.cursor import Cursor
 from millpond.wire.packed_rows import HEADERS, PATH, TOPIC, records_schema
 
-__all__ = ["Changes", "Emitter", "Push", "StepFailure"]
+__all__ = ["Changes", "Emitter", "Push", "StepFailure", "failed"]
 
 # What a record takes besides its key, value and headers (bytes).
 _PER_ROW = 64
@@ -38,6 +39,12 @@ class StepFailure(Exception):
         """The records it failed on, where they are others than the one in hand."""
         self.firing = firing
         """What failed, where it was not the record but a timer that was due before it."""
+
+
+def failed(step: Step, error: Exception) -> None:
+    """Wrap what a user's function raised; `IgnoreMessage` ends the record here, like a filter."""
+    if not isinstance(error, IgnoreMessage):
+        raise StepFailure(step, error) from error
 
 
 class Changes:

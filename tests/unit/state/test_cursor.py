@@ -17,7 +17,7 @@ def test_only_the_cursor_and_two_loops_write_its_fields():
     found = [path for path in ROOT.rglob("*.py") if writes.search(path.read_text())]
 
     names = {str(path.relative_to(ROOT)) for path in found}
-    assert names == {"worker/record_loop.py", "worker/compose.py"}
+    assert names == {"worker/record_loop.py", "worker/expand.py"}
 
 
 def test_children_have_places_of_their_own_and_the_parent_is_in_hand_again():
