@@ -365,7 +365,7 @@ class Application:
         >>> for _ in range(2):
         ...     app.clear_graph()
         ...     sdf = app.dataframe(app.topic("clicks")).print()
-        >>> app.explain().count("print")
+        >>> app.explain().count("topic 'clicks'")
         1
         """
         if self._running is not None:
