@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from millpond.aggregations import Aggregation
@@ -17,6 +18,7 @@ from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import function_name, here
 from millpond.arguments.duration import Duration, milliseconds, wait
 from millpond.arguments.hints import missing, public
+from millpond.arguments.joins import Direction, Emission, How
 from millpond.arguments.windows import Clocking, Counted, Session, Sliding, TimeWindow, WindowKind
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.protocols import Sink
@@ -58,9 +60,14 @@ from millpond.state.codec import Codec
 from millpond.windowed import Callbacks, WindowDefinition
 from millpond.wire.any_value import copy_value
 
+if TYPE_CHECKING:
+    from millpond.joined import JoinedFrame, OnMerge
+
 __all__ = ["StreamingDataFrame", "clocking"]
 
 _INHERITED: Any = object()
+
+_A_WEEK = timedelta(days=7)
 
 _WINDOW_FIRST = (
     "define a window first: sdf.tumbling_window(10_000).{0}().final(); or running totals: "
@@ -73,10 +80,10 @@ _GIVEN_ALREADY = "sdf is no window any more: go on with sdf.apply(...) or sdf.to
 _MOST_WINDOWS = 100_000
 
 # What people ask of a frame that it does not have.
-_JOINS = "concat() brings both sides to one step with state; joins are not in this release."
+_LOOKUP = "join_asof() brings the last value of another frame to each record."
 
 _HINTS = {
-    **dict.fromkeys(("join_asof", "join_interval", "join_lookup"), _JOINS),
+    "join_lookup": _LOOKUP,
     **{
         word: _WINDOW_FIRST.format(word)
         for word in ("sum", "count", "mean", "min", "max", "reduce", "collect")
@@ -1089,6 +1096,103 @@ class StreamingDataFrame:
             raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")
         parents = (self._head, other._head)
         return self._then(Merge(parents=parents, call_site=here(), name="concat"))
+
+    def join_interval(
+        self,
+        right: StreamingDataFrame,
+        how: How = "inner",
+        on_merge: OnMerge = "raise",
+        grace_ms: Duration = 0,
+        name: str = "join",
+        backward_ms: Duration = 0,
+        forward_ms: Duration = 0,
+        *,
+        emit: Emission = "watermark",
+    ) -> JoinedFrame:
+        """Return every pair of records of one key whose times are near enough, once.
+
+        A left record of time t meets the right ones from `t - backward_ms` to `t + forward_ms`.
+        The order in which they come does not matter. The time of a pair is the later of the two.
+
+        >>> from millpond.testing import frame, run_local
+        >>> orders = frame()
+        >>> paid = orders[orders["kind"] == "paid"]
+        >>> both = orders[orders["kind"] == "order"].join_interval(
+        ...     paid, on_merge=lambda order, paid: paid["at"] - order["at"], forward_ms=60_000
+        ... )
+        >>> order, payment = {"kind": "order", "at": 5}, {"kind": "paid", "at": 9}
+        >>> run_local(both, [("o1", order, 5), ("o1", payment, 9)])
+        [4]
+
+        Args:
+            right: The other frame.
+            how: "inner": pairs. "left", "right", "outer": also records of that side, or of both,
+                that met none, with None for the other.
+            on_merge: What a pair is: a function of (left, right); or the fields of both in one
+                dict, where of a field that both have, the left or the right one stays
+                ("keep-left", "keep-right") or the record fails ("raise").
+            grace_ms: How much later than the watermark a record may be. Later ones are not
+                joined; see `late()`.
+            name: The name under which records are kept. Needed where the same two frames are
+                joined twice.
+            backward_ms: How much earlier than the left record the right one may be: milliseconds
+                or a `timedelta`; negative: it must be so much later.
+            forward_ms: How much later it may be; negative: it must be so much earlier.
+            emit: When a record that met none is given. "watermark": when none that is in time can
+                come any more. "now": at once, and its pairs later, as Quix Streams does.
+        """
+        from millpond import joined
+
+        return joined.join_interval(
+            self, right, how, on_merge, grace_ms, name, backward_ms, forward_ms, emit
+        )
+
+    def join_asof(
+        self,
+        right: StreamingDataFrame,
+        how: Literal["inner", "left"] = "inner",
+        on_merge: OnMerge = "raise",
+        grace_ms: Duration = _A_WEEK,
+        name: str = "join",
+        *,
+        direction: Direction = "backward",
+        tolerance: Duration | None = None,
+        emit: Emission = "watermark",
+    ) -> JoinedFrame:
+        """Return each record with the right record of its key that is nearest in time.
+
+        By default that is the last one at its time or before. A record waits until the watermark
+        has passed it, so the order in which records come does not matter. It keeps its time and
+        its headers.
+
+        >>> from millpond.testing import frame, run_local
+        >>> both = frame()
+        >>> prices, sales = both[both.contains("price")], both[both.contains("sold")]
+        >>> run_local(
+        ...     sales.join_asof(prices),
+        ...     [("tea", {"sold": 3}, 20), ("tea", {"price": 2}, 10), ("tea", {"price": 4}, 30)],
+        ... )
+        [{'sold': 3, 'price': 2}]
+
+        Args:
+            right: The other frame.
+            how: "inner": records that met one. "left": also those that met none, with None.
+            on_merge: What a pair is; see `join_interval`.
+            grace_ms: How much older than a record the right one may be.
+            name: The name under which records are kept. Needed where the same two frames are
+                joined twice.
+            direction: "backward": the last right record at the record's time or before;
+                "forward": the first at its time or after; "nearest": whichever is nearer.
+            tolerance: How far from the record the right one may be: milliseconds or a
+                `timedelta`. "forward" and "nearest" need it.
+            emit: "watermark": as above. "now": a record meets what is there when it comes, as in
+                Quix Streams.
+        """
+        from millpond import joined
+
+        return joined.join_asof(
+            self, right, how, on_merge, grace_ms, name, direction, tolerance, emit
+        )
 
     def test(
         self,

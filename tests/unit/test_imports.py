@@ -61,6 +61,7 @@ ORDER = [
     "config",
     "windowed",
     "frame",
+    "joined",
     "worker",
     "driver",
     "storage",
@@ -73,7 +74,7 @@ ORDER = [
 ]
 
 # Imports that go up the list, each inside of a method or for a type.
-UPWARDS = {("windowed", "frame"), ("frame", "testing")}
+UPWARDS = {("windowed", "frame"), ("frame", "joined"), ("frame", "testing")}
 
 # Code of different processes that may not know each other, wherever it is in the list.
 APART = {

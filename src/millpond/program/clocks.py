@@ -2,7 +2,7 @@
 
 Takes the graph, gives the places where time is told (a source, `set_timestamp`, `watermark`) and
 for each stateful step those upstream of it. A step's watermark is the least of theirs; after a
-window it is held back by the window's length, because a result is about time that has passed.
+window or a join it is held back by as much, because a result is about time that has passed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from millpond.arguments.windows import Clocking
 from millpond.program.graph import Graph, clocking_above
-from millpond.program.steps import Map, Read, Step, Watermark, Window
+from millpond.program.steps import Join, Map, Read, Step, Watermark, Window
 
 __all__ = ["ClockPoint", "ClockRef", "clock_points", "clocks_of_steps"]
 
@@ -75,7 +75,7 @@ def clocks_of_steps(graph: Graph, points: tuple[ClockPoint, ...]) -> dict[Step, 
         behind[step] = found[step]
         if step in number_of:
             behind[step] = ClockRef((number_of[step],))
-        elif isinstance(step, Window) and step.closing == "watermark":
+        elif isinstance(step, Join) or (isinstance(step, Window) and step.closing == "watermark"):
             delay = found[step].delay_ms + step.kind.holds_back_ms
             behind[step] = ClockRef(found[step].points, delay)
     return found

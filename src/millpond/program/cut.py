@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from millpond.program.graph import Graph
-from millpond.program.steps import KeyBy, Merge, Read, Step
+from millpond.program.steps import Join, KeyBy, Merge, Read, Step
 
 __all__ = ["Cut", "cut_at_key_changes", "scopes_of"]
 
@@ -64,7 +64,8 @@ def scopes_of(graph: Graph) -> dict[Step, Step]:
     scope_of: dict[Step, Step] = {}
     for step in graph.steps:
         parents = {scope_of[parent] for parent in step.parents}
-        is_start = isinstance(step, Read | KeyBy) or (isinstance(step, Merge) and len(parents) > 1)
+        meets = isinstance(step, Merge | Join) and len(parents) > 1
+        is_start = isinstance(step, Read | KeyBy) or meets
         scope_of[step] = step if is_start else parents.pop()
     return scope_of
 
@@ -76,6 +77,9 @@ def _cut_points(
     needs_state = _leads_to_state(graph, children, scope_of)
     found: dict[tuple[Step, Step], Step] = {}
     for start in dict.fromkeys(scope_of.values()):
+        if isinstance(start, Join):
+            found.update({(side, start): start for side in start.parents})
+            continue
         step = start
         while True:
             stateful = [c for c in children[step] if scope_of[c] is start and needs_state[c]]

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from millpond.arguments.duration import span
+from millpond.arguments.joins import side_names
 from millpond.program.plan import Plan, Stage
 from millpond.program.routes import routes_of
-from millpond.program.steps import Emit, KeyBy, Late, Merge, Read, Step, Watermark, Window, Write
+from millpond.program.steps import (
+    Emit,
+    Join,
+    JoinSide,
+    KeyBy,
+    Late,
+    Merge,
+    Read,
+    Step,
+    Watermark,
+    Window,
+    Write,
+)
 
 __all__ = ["explain"]
 
@@ -47,6 +60,9 @@ def explain(plan: Plan, goes_on: str = "") -> str:
                 lines.append(_line(*head, f"{text}   {state}" if state else text, step))
             if step.is_stateful and step.uses_clock:
                 lines.append(f"{'':<13}   {_clock(step, plan)}")
+            if isinstance(step, Join):
+                kept = ", ".join(f"{n}: {step.kind.keeps(i)}" for i, n in enumerate(side_names))
+                lines.append(f"{'':<13}   keeps records for each key, {kept}")
         lines += _routes(plan, stage, goes_on)
     return "\n".join(lines) + "\n"
 
@@ -93,6 +109,10 @@ def _text(step: Step) -> str:
         return f"watermark, lateness {span(step.clocking.lateness_ms)}"
     if isinstance(step, Late):
         return f"late for {step.name}"
+    if isinstance(step, JoinSide):
+        return f"{step.verb} join {step.name}"
+    if isinstance(step, Join):
+        return f"join {step.name}: {step.kind}"
     if isinstance(step, Window):
         return f"window {step.kind}, {step.emit} by {step.closing}"
     return step.verb if step.verb == step.name else f"{step.verb} {step.name}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from millpond.errors import PlanError
 from millpond.program.cut import Cut
 from millpond.program.graph import Graph
-from millpond.program.steps import KeyBy, Read, Step
+from millpond.program.steps import Join, KeyBy, Read, Step
 
 __all__ = ["name_scopes"]
 
@@ -24,7 +24,7 @@ def name_scopes(graph: Graph, cut: Cut) -> dict[int, str]:
             msg = (
                 f"two frames keep state under the same name {name!r}: {one} ({one.call_site}) and "
                 f"{other} ({other.call_site}).\n"
-                "Fix: give one of the group_by calls another name=..., or use one frame for both."
+                "Fix: give one of them another name=..., in its group_by or join; or use one frame."
             )
             raise PlanError(msg)
         seen[name] = number
@@ -35,4 +35,4 @@ def _scope_name(step: Step) -> str:
     if isinstance(step, Read):
         return step.source.name
     below = "+".join(sorted({_scope_name(parent) for parent in step.parents}))
-    return f"{below}/{step.name}" if isinstance(step, KeyBy) else below
+    return f"{below}/{step.name}" if isinstance(step, KeyBy | Join) else below

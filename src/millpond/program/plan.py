@@ -17,7 +17,7 @@ from millpond.program.cut import Cut, cut_at_key_changes
 from millpond.program.graph import Graph
 from millpond.program.key_scopes import name_scopes
 from millpond.program.layouts import Layout
-from millpond.program.steps import Aggregate, Emit, Late, Map, Read, Step, Window, Write
+from millpond.program.steps import Aggregate, Emit, Join, Late, Map, Read, Step, Window, Write
 from millpond.program.validate import check_graph
 from millpond.state.migrate import Lifts, version_of
 
@@ -113,13 +113,15 @@ class Plan:
         """Whether key groups remember the time, because Spark reads records that have no clock."""
         return any(read.source.kind == "spark" for read in self.reads)
 
-    def without_late(self) -> list[Window]:
-        """Return the windows of which nobody takes what came too late for them."""
-        windows = [step for stage in self.stages for step in stage.steps if type(step) is Window]
+    def without_late(self) -> list[Window | Join]:
+        """Return the windows and joins of which nobody takes what came too late for them."""
         return [
-            window
-            for window in windows
-            if not window.on_late and not any(type(c) is Late for c in self.children[window])
+            step
+            for stage in self.stages
+            for step in stage.steps
+            if isinstance(step, Window | Join)
+            and not getattr(step, "on_late", None)
+            and not any(type(child) is Late for child in self.children[step])
         ]
 
     def stage_clocks(self, stage: Stage) -> dict[str, tuple[int, ...]]:

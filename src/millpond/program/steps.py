@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from millpond.aggregations import Aggregation
 from millpond.arguments.callsite import CallSite
+from millpond.arguments.joins import JoinKind, side_names
 from millpond.arguments.windows import HISTORY, Clocking, Closing, Sliding, TimeWindow, WindowKind
 from millpond.connectors.protocols import SourceKind, SourceSettings
 from millpond.connectors.serde import Deserializer
@@ -23,6 +24,8 @@ __all__ = [
     "Distinct",
     "Emit",
     "Fold",
+    "Join",
+    "JoinSide",
     "KeyBy",
     "Late",
     "Map",
@@ -325,8 +328,52 @@ class Window(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class JoinSide(Step):
+    """The records of one side, on their way to a join."""
+
+    number: int
+    """0: the left side, 1: the right one."""
+
+    @property
+    def verb(self) -> str:
+        return f"{side_names[self.number]} of"
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Join(Step):
+    """The records of two sides that have the same key, brought together by their times."""
+
+    kind: JoinKind
+    merge: Callable[[Any, Any], Any]
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+    @property
+    def settings(self) -> str:
+        return self.kind.form
+
+    @property
+    def uses_metadata(self) -> bool:
+        return True
+
+    @property
+    def uses_clock(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Late(Step):
-    """The records that came too late for a window."""
+    """The records that came too late for a window or a join."""
 
     @property
     def uses_metadata(self) -> bool:

@@ -18,6 +18,7 @@ from millpond.program.metadata import keeps_key
 from millpond.program.plan import Edge, Output, Plan, Stage
 from millpond.program.steps import (
     Aggregate,
+    Join,
     Late,
     Map,
     Read,
@@ -59,7 +60,7 @@ def _with_path(
 ) -> Changes:
     way = plan.path_to(step, stage)
     kinds = {s.kind for s in way if isinstance(s, Map)}
-    makes = any(isinstance(s, Window | Late | UpdateState) for s in way)
+    makes = any(isinstance(s, Window | Join | Late | UpdateState) for s in way)
     makes = makes or any(isinstance(s, Aggregate) and s.emit == "batch" for s in way)
     makes = makes or any(isinstance(s, Map) and s.on_timer is not None for s in way)
     reads = any(isinstance(s, Read) and s.source.timestamp_extractor is not None for s in way)

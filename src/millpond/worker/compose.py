@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
+from millpond.arguments.joins import AsOf, Interval
 from millpond.arguments.windows import Counted, Session, Sliding, TimeWindow
 from millpond.program.clocks import ClockPoint
 from millpond.program.layouts import Layout
@@ -19,6 +20,8 @@ from millpond.program.steps import (
     Distinct,
     Emit,
     Fold,
+    Join,
+    JoinSide,
     KeyBy,
     Late,
     Map,
@@ -43,6 +46,9 @@ from millpond.worker.expand import expand
 from millpond.worker.fan_out import fan_out
 from millpond.worker.group_by import key_by
 from millpond.worker.record_time import clocked, extracted, set_timestamp, stamped
+from millpond.worker.join import JoinLogic
+from millpond.worker.join_asof import AsOfJoin
+from millpond.worker.join_interval import IntervalJoin
 from millpond.worker.schedule import Schedule, TimerWatcher
 from millpond.worker.session_window import Sessions
 from millpond.worker.sliding_window import SlidingWindows
@@ -82,7 +88,9 @@ class Composer:
         self._points = points
         self._weigh = weigh
         self._made: dict[Step, Push] = {}
-        self.windows: list[WindowLogic] = []
+        self._joins: dict[Step, list[Push]] = {}
+        self.windows: list[WindowLogic | JoinLogic] = []
+        """Steps for which records can be late."""
         self._finishers = finishers
         self._merges: dict[Step, Push] = {}
 
@@ -94,7 +102,8 @@ class Composer:
     def arriving(self, edge: Edge) -> Push:
         """Return the function that takes the records of an edge."""
         if edge.combines is None:
-            return fan_out([], [self._push(step) for step in edge.enter], edge.after)
+            entering = [self._child(edge.after, step) for step in edge.enter]
+            return fan_out([], entering, edge.after)
         self._push(edge.combines)
         return self._merges[edge.combines]
 
@@ -106,10 +115,17 @@ class Composer:
         """Return the function that hands on what a step gives."""
         sinks = [emitter.push() for emitter in self._emitters(step)]
         children = [child for child in self._children(step) if not isinstance(child, Late)]
-        give = fan_out(sinks, [self._push(child) for child in children], step)
+        give = fan_out(sinks, [self._child(step, child) for child in children], step)
         if isinstance(step, Window) and step in self._points:
             return self.clocked(step, give)
         return give
+
+    def _child(self, parent: Step, child: Step) -> Push:
+        """Return the function that takes what a step gives to one that comes after it."""
+        if isinstance(child, Join):
+            assert isinstance(parent, JoinSide), parent
+            return self._join(child)[parent.number]
+        return self._push(child)
 
     def _push(self, step: Step) -> Push:
         """Return the function of a step and all that follows it in the stage."""
@@ -144,7 +160,7 @@ class Composer:
             return write(step, self._writers[step], give)
         if isinstance(step, Emit):
             return emit(self._writers[step].push(), give)
-        assert isinstance(step, Merge | Late), step
+        assert isinstance(step, Merge | Late | JoinSide), step
         return give
 
     def _state_of(self, step: Step) -> State:
@@ -194,9 +210,24 @@ class Composer:
         self._finishers.append(totals)
         return totals.push_quietly
 
-    def _window(self, step: Window, give: Push) -> Push:
+    def _join(self, step: Join) -> list[Push]:
+        """Return the functions that take the records of the two sides of a join."""
+        if step not in self._joins:
+            clock = self._schedule.clock_of(step)
+            ways = (self._below(step), self._late(step))
+            logic = _JOINS[type(step.kind)](step, self._context, clock, *ways)
+            self.windows.append(logic)
+            self._schedule.watchers.append(logic)
+            self._joins[step] = [self._stepping(step, logic.side(number)) for number in (0, 1)]
+        return self._joins[step]
+
+    def _late(self, step: Step) -> Push | None:
+        """Return the function that takes what is late for a step; None: nobody asked for it."""
         late = [self._push(child) for child in self._children(step) if isinstance(child, Late)]
-        give_late = fan_out([], late, step) if late else None
+        return fan_out([], late, step) if late else None
+
+    def _window(self, step: Window, give: Push) -> Push:
+        give_late = self._late(step)
         clock = self._schedule.clock_of(step)
         layouts = self._layouts.get(step.store, ())
         ways = (give, give_late)
@@ -218,6 +249,8 @@ class Finisher(Protocol):
     def finish(self) -> Iterator[tuple[int, Callable[[], None]]]:
         """Yield the index of a record, and what is to be done in its name."""
 
+
+_JOINS: dict[type, type[JoinLogic]] = {AsOf: AsOfJoin, Interval: IntervalJoin}
 
 _LOGIC: dict[type, type[WindowLogic]] = {
     TimeWindow: TimeWindows,

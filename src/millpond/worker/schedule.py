@@ -99,9 +99,10 @@ class Visits:
             key = key_bytes if is_key else None
             firing = self._happenings.pop((key, number, name))
             self._context.bind(key)
-            self._done[key] += 1
+            watcher = self._watchers_by_number[number]
+            self._done[key] += isinstance(watcher, TimerWatcher)
             if self._done[key] > _TOO_MANY:
-                firing = firing._replace(run=self._watchers_by_number[number].never_ends)
+                firing = firing._replace(run=watcher.never_ends)
             yield key, firing
             if self._context.has_timers():  # it may have set one that is due
                 self.look(key, timers_only=True)

@@ -1,0 +1,174 @@
+"""Joins as the user asks for them: `left.join_interval(right, ...)`.
+
+Takes the arguments of the frame's methods, checks them, and makes the steps of the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal
+
+from millpond.arguments.async_functions import refuse_async
+from millpond.arguments.callsite import here
+from millpond.arguments.duration import Duration, milliseconds, wait
+from millpond.arguments.joins import AsOf, Direction, Emission, How, Interval, JoinKind
+from millpond.errors import ConfigError, MillpondError, shown
+from millpond.frame import StreamingDataFrame
+from millpond.program.steps import Join, JoinSide, Late, Step
+
+__all__ = ["JoinedFrame", "OnMerge", "join_asof", "join_interval"]
+
+OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any]
+
+
+class JoinedFrame(StreamingDataFrame):
+    """The records of a join. `late()` has those that came too late for it."""
+
+    def late(self) -> StreamingDataFrame:
+        """Return the records that came too late to be joined, with what made them late.
+
+        Each is `{"value", "timestamp", "join", "side", "late_by_ms", "closed_up_to"}`.
+        """
+        step = self._head
+        if not isinstance(step, Join):
+            msg = f"late() was called after another step ({here()})."
+            raise ConfigError(
+                f"{msg}\nFix: joined = left.join_interval(...); late = joined.late()."
+            )
+        late = Late(parents=(step,), call_site=here(), name=step.name)
+        return StreamingDataFrame(self._graph, self._graph.add(late), self._ttl_ms)
+
+
+def join_interval(
+    left: StreamingDataFrame,
+    right: Any,
+    how: How,
+    on_merge: OnMerge,
+    grace_ms: Duration,
+    name: str,
+    backward_ms: Duration,
+    forward_ms: Duration,
+    emit: Emission,
+) -> JoinedFrame:
+    """Return the frame of an interval join."""
+    _check_word("how", how, ("inner", "left", "right", "outer"))
+    _check_word("emit", emit, ("watermark", "now"))
+    backward, forward = _bound(backward_ms, "backward_ms"), _bound(forward_ms, "forward_ms")
+    if backward + forward < 0:
+        msg = (
+            f"no time is within {-backward} to {forward} ms of a left record ({here()}): the "
+            "interval ends before it begins."
+        )
+        raise ConfigError(
+            f"{msg}\nFix: choose backward_ms and forward_ms so that their sum is 0 or more."
+        )
+    kind = Interval(how, backward, forward, wait(grace_ms, "grace_ms"), emit)
+    return _joined(left, right, kind, on_merge, name)
+
+
+def join_asof(
+    left: StreamingDataFrame,
+    right: Any,
+    how: Literal["inner", "left"],
+    on_merge: OnMerge,
+    grace_ms: Duration,
+    name: str,
+    direction: Direction,
+    tolerance: Duration | None,
+    emit: Emission,
+) -> JoinedFrame:
+    """Return the frame of an as-of join."""
+    _check_word("how", how, ("inner", "left"))
+    _check_word("direction", direction, ("backward", "forward", "nearest"))
+    _check_word("emit", emit, ("watermark", "now"))
+    if direction != "backward" and (tolerance is None or emit == "now"):
+        msg = f"direction={direction!r} looks for records that are still to come ({here()})."
+        fix = "say how long a left record waits for them: tolerance=timedelta(minutes=1)"
+        raise ConfigError(f"{msg}\nFix: {fix}; and leave emit out.")
+    far = None if tolerance is None else milliseconds(tolerance, "tolerance", least=0)
+    kind = AsOf(how, wait(grace_ms, "grace_ms"), direction, far, emit)
+    return _joined(left, right, kind, on_merge, name)
+
+
+def _joined(
+    left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str
+) -> JoinedFrame:
+    if not isinstance(right, StreamingDataFrame) or right._graph is not left._graph:
+        msg = f"a join takes a frame of the same application, got {shown(right)} ({here()})."
+        raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")
+    if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
+        msg = f"the name of a join is a text without '/', got {shown(name)} ({here()})."
+        raise ConfigError(msg + '\nFix: name="payments".')
+    graph = left._graph
+    sides: list[Step] = [
+        graph.add(JoinSide(parents=(frame._head,), call_site=here(), name=name, number=number))
+        for number, frame in enumerate((left, right))
+    ]
+    step = Join(
+        parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=_merger(on_merge)
+    )
+    return JoinedFrame(graph, graph.add(step), left._ttl_ms)
+
+
+def _check_word(what: str, given: Any, words: tuple[str, ...]) -> None:
+    if given not in words:
+        listed = ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
+        msg = f"{what} is {listed}, got {shown(given)} ({here()})."
+        raise ConfigError(f"{msg}\nFix: {what}={words[0]!r}.")
+
+
+def _bound(given: Any, what: str) -> int:
+    """Return a bound of an interval in milliseconds; it may be negative."""
+    is_negative = (type(given) is int and given < 0) or (
+        isinstance(given, timedelta) and given < timedelta()
+    )
+    return (
+        -milliseconds(-given, what, least=0) if is_negative else milliseconds(given, what, least=0)
+    )
+
+
+# --- the record made of two ---------------------------------------------------------------------
+
+
+def _merger(on_merge: Any) -> Callable[[Any, Any], Any]:
+    if callable(on_merge):
+        refuse_async(on_merge, "on_merge=")
+        return on_merge  # type: ignore[no-any-return]
+    found = {"raise": _raise, "keep-left": _keep_left, "keep-right": _keep_right}.get(on_merge)
+    if found is None:
+        msg = (
+            "on_merge is 'raise', 'keep-left', 'keep-right' or a function of (left, right), got "
+            f"{shown(on_merge)} ({here()})."
+        )
+        raise ConfigError(
+            msg + "\nFix: on_merge=lambda left, right: {**(left or {}), **(right or {})}."
+        )
+    return found
+
+
+def _keep_left(left: Any, right: Any) -> dict[Any, Any]:
+    fields = _fields(left)
+    return {**fields, **{name: v for name, v in _fields(right).items() if name not in fields}}
+
+
+def _keep_right(left: Any, right: Any) -> dict[Any, Any]:
+    return {**_fields(left), **_fields(right)}
+
+
+def _raise(left: Any, right: Any) -> dict[Any, Any]:
+    one, other = _fields(left), _fields(right)
+    if both := sorted(map(str, one.keys() & other.keys())):
+        msg = f"both sides of the join have {', '.join(map(repr, both))}."
+        raise MillpondError(f'{msg}\nFix: on_merge="keep-left", "keep-right" or a function.')
+    return {**one, **other}
+
+
+def _fields(value: Any) -> dict[Any, Any]:
+    """Return the fields of a side; one that is not there has none."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        msg = f"values that are no dicts cannot be put together: {shown(value)}."
+        raise MillpondError(f"{msg}\nFix: on_merge=lambda left, right: (left, right).")
+    return value
