@@ -15,6 +15,7 @@ from millpond.arguments.duration import Duration, milliseconds, wait
 from millpond.arguments.joins import AsOf, Direction, Emission, How, Interval, JoinKind
 from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
+from millpond.program.graph import Graph
 from millpond.program.steps import Join, JoinSide, Late, Step
 
 __all__ = ["JoinedFrame", "OnMerge", "join_asof", "join_interval"]
@@ -25,18 +26,16 @@ OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any
 class JoinedFrame(StreamingDataFrame):
     """The records of a join. `late()` has those that came too late for it."""
 
+    def __init__(self, graph: Graph, join: Join, ttl_ms: int | None = None) -> None:
+        super().__init__(graph, join, ttl_ms)
+        self._join = join
+
     def late(self) -> StreamingDataFrame:
         """Return the records that came too late to be joined, with what made them late.
 
         Each is `{"value", "timestamp", "join", "side", "late_by_ms", "closed_up_to"}`.
         """
-        step = self._head
-        if not isinstance(step, Join):
-            msg = f"late() was called after another step ({here()})."
-            raise ConfigError(
-                f"{msg}\nFix: joined = left.join_interval(...); late = joined.late()."
-            )
-        late = Late(parents=(step,), call_site=here(), name=step.name)
+        late = Late(parents=(self._join,), call_site=here(), name=self._join.name)
         return StreamingDataFrame(self._graph, self._graph.add(late), self._ttl_ms)
 
 
@@ -108,7 +107,8 @@ def _joined(
     step = Join(
         parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=_merger(on_merge)
     )
-    return JoinedFrame(graph, graph.add(step), left._ttl_ms)
+    graph.add(step)
+    return JoinedFrame(graph, step, left._ttl_ms)
 
 
 def _check_word(what: str, given: Any, words: tuple[str, ...]) -> None:

@@ -2,10 +2,13 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.testing import frame, run_local
+import millpond as mp
+from millpond.errors import ConfigError, PlanError, StepError
+from millpond.testing import CRASH, LocalEngine, SimulatedCrash, frame, run_local
 
 MOST = 60
 
@@ -179,3 +182,288 @@ def test_every_left_record_of_an_asof_join_comes_out_or_is_late(arrived, directi
     told = [value[2] for value in run if value[0] == "late" and value[1] == "left"]
     given = [value[0] for value in run if value[0] != "late"]
     assert sorted([*given, *told]) == sorted(lefts)
+
+
+# --- more than one join, and what is around it --------------------------------------------------
+
+
+@given(arrivals(), st.integers(0, 20))
+@settings(max_examples=100)
+def test_a_frame_can_be_joined_with_itself(arrived, near):
+    records, sizes = arrived
+    sdf = on_time()
+    joined = sdf.join_interval(sdf, on_merge=pair, backward_ms=near, forward_ms=near)
+
+    both = [
+        (key, {**value, "side": side}, time) for key, value, time in records for side in ("l", "r")
+    ]
+    expected = interval_pairs(both, "inner", near, near)
+    found = results(joined, records, sizes)
+    assert {value for value in found.elements() if value[0] == "z"} == {("z", -1, -1, 10_000)}
+    del found["z", -1, -1, 10_000]
+    assert found == expected
+
+
+@given(arrivals())
+@settings(max_examples=100)
+def test_joins_follow_each_other_and_windows(arrived):
+    records, sizes = arrived
+    sdf = on_time()
+    lefts, rights = side_of(sdf, "l"), side_of(sdf, "r")
+    pairs = lefts.join_interval(
+        rights, on_merge=lambda one, other: [one["n"], other["n"]], forward_ms=9
+    )
+    counts = rights.tumbling_window(20).count().final()
+    last = pairs.join_asof(
+        counts, "left", lambda both, count: (*both, count and count["start"]), name="last"
+    )
+
+    found = results(last, records, sizes)
+
+    windows = {(key, value["at"] // 20 * 20) for key, value, _ in records if value["side"] == "r"}
+    expected = Counter()
+    for (key, one, other, time), times in interval_pairs(records, "inner", 0, 9).items():
+        before = [start for name, start in windows if name == key and start <= time]
+        expected[key, one, other, max(before, default=None), time] += times
+    assert found == expected
+
+
+@given(arrivals(), st.integers(1, 5))
+@settings(max_examples=50)
+def test_a_crash_in_any_batch_changes_nothing(arrived, after):
+    records, sizes = arrived
+
+    def run(items):
+        sdf = on_time()
+        lefts, rights = side_of(sdf, "l"), side_of(sdf, "r")
+        near = lefts.join_interval(rights, "outer", pair, backward_ms=5, forward_ms=5)
+        last = lefts.join_asof(rights, "left", pair, name="last")
+        engine = LocalEngine(near.concat(last))
+        engine.feed(items)
+        while True:
+            try:
+                engine.run([*sizes, *[100] * 50])
+                return Counter(engine.values)
+            except SimulatedCrash:
+                continue
+
+    undisturbed = run([*records, LAST])
+    crashed = run([*records[:after], CRASH, *records[after:], CRASH, LAST])
+    assert crashed == undisturbed
+
+
+def two_topics(**options):
+    app = mp.Application(loglevel=None)
+    orders = app.topic("orders", config=mp.TopicConfig(num_partitions=3))
+    payments = app.topic("payments", key_deserializer="str", **options)
+    return app.dataframe(orders).group_by("id"), app.dataframe(payments).group_by("order")
+
+
+def test_two_topics_meet_by_a_field_and_the_slower_one_holds_the_time():
+    orders, payments = two_topics()
+    paid = orders.join_interval(
+        payments,
+        "left",
+        lambda order, payment: (order["id"], payment and payment["sum"]),
+        forward_ms=1_000,
+    )
+    engine = LocalEngine(paid)
+
+    engine.feed({"orders": [("x", {"id": 1}, 0), ("x", {"id": 2}, 500), ("x", {"id": 3}, 9_000)]})
+    assert list(engine.run()) == []  # payments say no time yet
+    engine.feed(
+        {"payments": [("y", {"order": 2, "sum": 7}, 1_500), ("y", {"order": 0, "sum": 0}, 5_000)]}
+    )
+
+    assert sorted(engine.run()) == [(1, None), (2, 7)]
+
+
+def test_values_that_are_false_meet_like_others():
+    sdf = frame()
+    numbers = sdf.filter(lambda value: not isinstance(value, str))
+    names = sdf.filter(lambda value: isinstance(value, str))
+    records = [
+        ("k", "a", 5),
+        ("k", 0, 4),
+        ("k", "b", 6),
+        ("k", None, 6),
+        ("k", "end", 100),
+        ("k", 1, 100),
+    ]
+
+    found = run_local(names.join_asof(numbers, "left", lambda *both: both), records, batches=1)
+
+    # None is the last number before "b", so what it meets is None, like a left record alone.
+    assert list(found)[:2] == [("a", 0), ("b", None)]
+
+
+def test_a_record_of_an_asof_join_keeps_its_time_and_headers():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(side_of(sdf, "r"), on_merge=pair)
+    out = joined.apply(lambda *record: record, metadata=True)
+    left, right, last = (
+        record(side, "k", time, time) for side, time in (("l", 5), ("r", 4), ("x", 99))
+    )
+
+    found = run_local(out, [(*left, {"h": b"1"}), (*right, {"h": b"2"}), last], batches=1)
+
+    assert list(found) == [((5, 4), "k", 5, [("h", b"1")])]
+
+
+# --- what is made of two ------------------------------------------------------------------------
+
+BOTH = [("k", {"l": 1, "same": "left"}, 1), ("k", {"r": 2, "same": "right"}, 1)]
+
+
+def merged(on_merge, records=BOTH, how="inner", **options):
+    sdf = frame()
+    lefts, rights = sdf.filter(lambda v: "l" in v), sdf.filter(lambda v: "r" in v)
+    joined = lefts.join_interval(rights, how, on_merge)
+    return run_local(joined, [*records, ("k", {}, 100)], batches=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("on_merge", "result"),
+    [
+        ("keep-left", {"l": 1, "r": 2, "same": "left"}),
+        ("keep-right", {"l": 1, "r": 2, "same": "right"}),
+        (lambda left, right: [left["same"], right["same"]], ["left", "right"]),
+    ],
+)
+def test_fields_of_both_sides_are_merged_as_asked(on_merge, result):
+    assert list(merged(on_merge)) == [result]
+
+
+def test_a_field_that_both_sides_have_is_an_error_of_the_record():
+    with pytest.raises(
+        StepError, match=r"join.*(.|\n)*both sides of the join have 'same'(.|\n)*Fix: on_merge"
+    ):
+        merged("raise")
+
+    run = merged("raise", on_error="dead-letter")
+    assert list(run) == []
+    assert [letter.value for letter in run.topics["local.dead-letters"]] == [
+        b'{"r":2,"same":"right"}'
+    ]
+
+
+def test_what_a_merge_function_changes_is_changed_for_no_other_pair():
+    def take(left, right):
+        left["seen"].append(right["r"])
+        return left["seen"]
+
+    records = [("k", {"r": 1}, 1), ("k", {"r": 2}, 1), ("k", {"l": 0, "seen": []}, 1)]
+
+    assert list(merged(take, records)) == [[1], [2]]
+
+
+def test_values_that_are_no_dicts_need_a_function():
+    sdf = frame()
+    joined = sdf.join_asof(sdf)
+
+    with pytest.raises(
+        StepError, match=r"no dicts cannot be put together: 1(.|\n)*Fix: on_merge=lambda"
+    ):
+        run_local(joined, [("k", 1, 1), ("k", 2, 50)], batches=1)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("join", "text"),
+    [
+        (lambda a, b: a.join_interval(b, "cross"), "how is 'inner', 'left', 'right' or 'outer'"),
+        (lambda a, b: a.join_asof(b, "outer"), "how is 'inner' or 'left'"),
+        (lambda a, b: a.join_asof(b, on_merge="both"), "on_merge is 'raise'"),
+        (lambda a, b: a.join_asof(b, direction="up"), "direction is 'backward', 'forward' or"),
+        (lambda a, b: a.join_asof(b, direction="nearest"), "still to come"),
+        (lambda a, b: a.join_asof(b, tolerance=-1), "tolerance must be 0 or more"),
+        (lambda a, b: a.join_asof(b, emit="later"), "emit is 'watermark' or 'now'"),
+        (lambda a, b: a.join_interval(b, backward_ms=-5, forward_ms=4), "ends before it begins"),
+        (lambda a, b: a.join_interval(b, backward_ms=1.5), "backward_ms is an int"),
+        (lambda a, b: a.join_interval(b, grace_ms=-1), "grace_ms must be 0 or more"),
+        (lambda a, b: a.join_asof("b"), "a frame of the same application"),
+        (lambda a, b: a.join_asof(frame()), "a frame of the same application"),
+        (lambda a, b: a.join_asof(b, name="a/b"), "a text without '/'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_it_is_written(join, text):
+    sdf = frame()
+
+    with pytest.raises(ConfigError, match=f"{text}(.|\n)*Fix:"):
+        join(side_of(sdf, "l"), side_of(sdf, "r"))
+
+
+def test_a_second_join_of_the_same_frames_needs_a_name():
+    orders, payments = two_topics()
+    orders.join_asof(payments, on_merge=pair)
+    orders.join_interval(payments, on_merge=pair)
+    with pytest.raises(
+        PlanError, match=r"same name 'orders/id\+payments/order/join'(.|\n)*Fix: .*name="
+    ):
+        LocalEngine(orders)
+
+    orders, payments = two_topics()
+    orders.join_asof(payments, on_merge=pair)
+    LocalEngine(orders.join_interval(payments, on_merge=pair, name="again"))
+
+
+# --- the timing of Quix Streams -----------------------------------------------------------------
+
+
+def test_now_a_left_record_meets_what_is_there():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(side_of(sdf, "r"), "left", pair, emit="now")
+    records = [
+        record(*one)
+        for one in [("l", "k", 5, 0), ("r", "k", 3, 1), ("l", "k", 4, 2), ("l", "k", 2, 3)]
+    ]
+
+    assert list(run_local(joined, records, batches=1)) == [(0, None), (2, 1), (3, None)]
+
+
+def test_now_a_record_that_met_none_is_given_at_once_and_its_pairs_later():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_interval(
+        side_of(sdf, "r"), "outer", pair, forward_ms=9, emit="now"
+    )
+    records = [record(*one) for one in [("l", "k", 1, 0), ("r", "k", 3, 1), ("r", "k", 50, 2)]]
+
+    assert list(run_local(joined, records, batches=1)) == [(0, None), (0, 1), (None, 2)]
+
+
+# --- state that stays small ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_state_of_an_interval_join_goes_when_its_time_is_over(how):
+    sdf = frame()
+    joined = side_of(sdf, "l").join_interval(
+        side_of(sdf, "r"), how, pair, backward_ms=50, forward_ms=20
+    )
+    engine = LocalEngine(joined)
+    sizes = []
+    for second in range(30):
+        engine.feed(
+            [record("lr"[i % 2], f"k{second}-{i % 5}", second * 100 + i, i) for i in range(60)]
+        )
+        engine.run()
+        sizes.append(sum(engine.reports[-1].keys.values()))
+
+    assert max(sizes[5:]) <= 2 * max(sizes[:5])
+
+
+def test_state_of_an_asof_join_is_the_last_right_record_of_each_key():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(side_of(sdf, "r"), "left", pair, grace_ms=1_000)
+    engine = LocalEngine(joined)
+    for time in range(0, 3_000, 2):
+        engine.feed([record("r", "a", time, time), record("l", "a", time + 1, time)])
+        engine.run()
+    assert len(engine.state("a", store="join")) <= 8
+
+    for _ in range(2):
+        engine.feed([record("x", "z", 9_000, 0)])
+        engine.run()
+    assert engine.state("a", store="join") == {}

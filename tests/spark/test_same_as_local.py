@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 import millpond as mp
@@ -69,7 +71,36 @@ def folding(app, clicks):
     )
 
 
+def sides(app, clicks):
+    sdf = app.dataframe(clicks).watermark(lateness=200)
+    return sdf.filter(lambda value: value["i"] % 2 == 0), sdf[sdf["i"] % 3 == 1]
+
+
+def numbers(left, right):
+    return [None if side is None else side["i"] for side in (left, right)]
+
+
+def interval_join(app, clicks):
+    left, right = sides(app, clicks)
+    joined = left.join_interval(right, "outer", numbers, backward_ms=400, forward_ms=250)
+    joined.to_topic(app.topic("out"))
+
+
+def asof_join_by_another_key(app, clicks):
+    left, right = (side.group_by("user", name=name) for side, name in zip(sides(app, clicks), "lr"))
+    left.join_asof(right, "left", numbers).apply(count_pairs, stateful=True).to_topic(
+        app.topic("out")
+    )
+
+
+def count_pairs(value, state):
+    state.set("n", state.get("n", 0) + 1)
+    return [*value, state.get("n")]
+
+
 PROGRAMS = {
+    "interval_join": (interval_join, {}),
+    "asof_join_by_another_key": (asof_join_by_another_key, {}),
     "counting": (counting, {}),
     "several_keys": (several_keys, {}),
     "branches_and_merge": (branches_and_merge, {}),
@@ -117,7 +148,13 @@ def test_spark_gives_what_the_local_engine_gives(make_app, name, cut, partitions
         for topic, records in local.topics.items()
         if records
     }
-    assert topics_of(app) == expected
+    found = topics_of(app)
+    if name == "interval_join" and cut:  # pairs of a batch come before what met none
+        assert {topic: Counter(map(repr, rows)) for topic, rows in found.items()} == {
+            topic: Counter(map(repr, rows)) for topic, rows in expected.items()
+        }
+        return
+    assert found == expected
     assert len(values) == len(local)
     if name != "branches_and_merge":  # several leaves are collected one after the other
         assert values == list(local)

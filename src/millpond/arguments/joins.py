@@ -7,7 +7,7 @@ from typing import Literal
 
 from millpond.arguments.duration import span
 
-__all__ = ["AsOf", "Direction", "Emission", "How", "Interval", "JoinKind", "side_names"]
+__all__ = ["AsOf", "Direction", "Emission", "How", "Interval", "JoinKind", "is_join", "side_names"]
 
 How = Literal["inner", "left", "right", "outer"]
 Direction = Literal["backward", "forward", "nearest"]
@@ -103,6 +103,11 @@ class AsOf:
 
 
 JoinKind = Interval | AsOf
+
+
+def is_join(settings: str) -> bool:
+    """Tell whether the settings of a store are those of a join."""
+    return settings.startswith(("interval join", "as-of join"))
 
 
 def _signed(ms: int) -> str:

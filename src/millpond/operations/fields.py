@@ -16,6 +16,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from millpond.aggregations import Aggregation
+from millpond.arguments.joins import is_join, side_names
 from millpond.errors import ValueTypeError, shown
 from millpond.program.layouts import Layout, following
 from millpond.program.plan import Plan
@@ -68,8 +69,12 @@ class Fields:
         self._codec = codec
         self._value = value
         self._forms: dict[tuple[str, str], _Form] = {}
+        self._joins: set[tuple[str, str]] = set()
         for scope, stores in manifest.settings.items():
             for store, settings in stores.items():
+                if is_join(settings):
+                    self._joins.add((scope, store))
+                    continue
                 layouts = manifest.layouts.get(scope, {}).get(store, [])
                 form = _form_of(settings, layouts, _step_of(plan, scope, store))
                 if form is not None:
@@ -88,6 +93,8 @@ class Fields:
         form = self._forms.get((scope, store))
         if value is None:
             return []  # there is nothing under this name
+        if (scope, store) in self._joins:
+            return self._joined(_unpack(name), _opened(_unpack(value)))
         if form is None:
             return [(self._value(name), self._value(value))]
         kept = _opened(_unpack(value))
@@ -104,6 +111,15 @@ class Fields:
             (str(number), {"start": start, "end": end, **self._fields(form, states)})
             for number, (_, start, end, states) in enumerate(kept)
         ]
+
+    def _joined(self, name: str, kept: Any) -> Shown:
+        """Return a record that a join keeps; its heads say nothing to people."""
+        side, _, number = name.partition(".")
+        if not number:
+            return []
+        timestamp, value = kept[0], self._value(_pack(kept[1]))
+        side = side_names["lr".index(side[0])]
+        return [(f"{side} {timestamp} {number}", {"side": side, "time": timestamp, "value": value})]
 
     def _time_window(self, form: _Form, start: str, kept: Any) -> tuple[str, Any]:
         window = {"start": int(start), "end": int(start) + form.length}

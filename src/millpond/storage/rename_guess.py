@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from millpond.arguments.joins import is_join
 from millpond.program.layouts import Layout, change
 from millpond.program.plan import Plan
 from millpond.program.steps import TABLE
@@ -104,6 +105,8 @@ def form_of(settings: str | None) -> str:
         return "values"
     if settings == TABLE:
         return TABLE
+    if is_join(settings):
+        return "join"
     found = _WINDOW.match(settings)
     if found is None:
         return "agg"

@@ -6,7 +6,7 @@ what became of it, so that looking for a time reads no value. The value of a rec
 its own.
 
 The state of a bucket `b` of the side `l`: `lb` and `lb+1`, `lb+2`, ... are its heads, `lb.0`,
-`lb.1`, ... its records: a list of the value and, where it has any, the headers.
+`lb.1`, ... its records: a list of time, value and, where it has any, headers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Buffer:
                 break
             number += 1
         place = number * _MOST + len(head) // _SIZE
-        kept = [value] if headers is None else [value, headers]
+        kept = [timestamp, value] if headers is None else [timestamp, value, headers]
         state.set(f"{self._side}{bucket}.{place}", kept)
         mark = MATCHED if is_matched else 0
         state.set(self._head(bucket, number), head + _RECORD.pack(timestamp, mark))
@@ -104,7 +104,7 @@ class Buffer:
 
     def read(self, kept: Kept) -> tuple[Any, Any]:
         """Return the value and the headers of a record."""
-        value, *headers = self._state.get(f"{self._side}{kept.bucket}.{kept.number}")
+        _, value, *headers = self._state.get(f"{self._side}{kept.bucket}.{kept.number}")
         return value, headers[0] if headers else None
 
     def match(self, kept: Kept) -> None:
