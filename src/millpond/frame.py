@@ -7,7 +7,6 @@ leaves this one as it was; a frame that nobody keeps is a branch that still runs
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -19,6 +18,7 @@ from millpond.arguments.callsite import function_name, here
 from millpond.arguments.duration import Duration, milliseconds, wait
 from millpond.arguments.hints import missing, public
 from millpond.arguments.joins import Direction, Emission, How
+from millpond.arguments.user_functions import check_function, named
 from millpond.arguments.windows import Clocking, Counted, Session, Sliding, TimeWindow, WindowKind
 from millpond.column import Column, Evaluate, field
 from millpond.connectors.protocols import Sink
@@ -385,7 +385,7 @@ class StreamingDataFrame:
             initial: The state of a key that has none: a value, or a function that makes one.
         """
         _check_store(name, "stateful_map")
-        _check_function(function, 3, "stateful_map")
+        check_function(function, 3, "stateful_map")
         refuse_async(initial, "stateful_map(initial=...)")
         return self._then(
             Fold(
@@ -459,7 +459,7 @@ class StreamingDataFrame:
             column, function = key, _Field(key)
             name = name or column
         else:
-            _check_function(key, 1, "group_by")
+            check_function(key, 1, "group_by")
             function = key  # type: ignore[assignment]
             name = name or function_name(key)
             if name == "lambda":
@@ -511,7 +511,7 @@ class StreamingDataFrame:
                 that the last windows close. Default: it waits for the next record.
         """
         if on is not None and not isinstance(on, str):
-            _check_function(on, 1, "watermark(on=...)")
+            check_function(on, 1, "watermark(on=...)")
         if max_future is _INHERITED:
             max_future = clocking_above(self._head).max_future_ms
         settings = clocking(lateness, max_future, idle_after)
@@ -832,7 +832,7 @@ class StreamingDataFrame:
             schema: An Arrow schema, for the empty state of the first call. Default: no columns.
         """
         _check_store(name, "update_state")
-        _check_function(function, 2, "update_state", ["batch", "state"])
+        check_function(function, 2, "update_state", ["batch", "state"])
         if emit not in ("changes", "all") or tables not in ("arrow", "pandas"):
             msg = (
                 "update_state() takes emit='changes' or 'all' and tables='arrow' or 'pandas', got "
@@ -884,7 +884,7 @@ class StreamingDataFrame:
         if isinstance(item, list):
             names = list(item)
             return self.apply(
-                _named(lambda value: {n: field(value, n) for n in names}, f"select {names}")
+                named(lambda value: {n: field(value, n) for n in names}, f"select {names}")
             )
         if isinstance(item, Column | StreamingDataFrame):
             column = self._column(item)
@@ -904,7 +904,7 @@ class StreamingDataFrame:
             self._here(self._then(self._of_column("update", column, assign, text)))
         else:
             self.update(
-                _named(
+                named(
                     lambda value: _assign(value, name, copy_value(item)),
                     f"{name} = {shown(item, 30)}",
                 )
@@ -1011,10 +1011,10 @@ class StreamingDataFrame:
             msg = f"to_topic() takes a topic, not its name, got {topic!r} ({here()})."
             raise ConfigError(msg + f'\nFix: sdf.to_topic(app.topic("{topic}")).')
         else:
-            _check_function(topic, 4, "to_topic")
+            check_function(topic, 4, "to_topic")
             name, choose = function_name(topic), topic
         if key is not None:
-            _check_function(key, 1, "to_topic(key=...)")
+            check_function(key, 1, "to_topic(key=...)")
         fixed = topic if isinstance(topic, Topic) else None
         return self._here(
             self._then(
@@ -1072,7 +1072,7 @@ class StreamingDataFrame:
         """
         made = as_sink(sink)
         if made is not sink:  # a function
-            _check_function(sink, 2, "sink", ["records", "delivery_id"])
+            check_function(sink, 2, "sink", ["records", "delivery_id"])
         taken = [s.name for s in self._graph.steps if isinstance(s, Emit) and s.kind == "sink"]
         name = sink_name(sink, name, taken)
         self._graph.sinks.append(made)
@@ -1194,6 +1194,43 @@ class StreamingDataFrame:
             self, right, how, on_merge, grace_ms, name, direction, tolerance, emit
         )
 
+    def connect(
+        self,
+        right: StreamingDataFrame,
+        on_left: Callable[..., Any],
+        on_right: Callable[..., Any],
+        *,
+        metadata: bool = False,
+        on_timer: TimerFunction | None = None,
+    ) -> StreamingDataFrame:
+        """Call a function for the records of each side, with one state for both.
+
+        For what no join can say. Each function is called with the value and the state of the key,
+        as in `apply(function, stateful=True)`.
+
+        >>> from millpond.testing import frame, run_local
+        >>> both = frame()
+        >>> rules, clicks = both[both.contains("limit")], both[both.contains("ms")]
+        >>> def learn(rule, state):
+        ...     state.set("limit", rule["limit"])
+        ...     return "limit set"
+        >>> def judge(click, state):
+        ...     return "slow" if click["ms"] > state.get("limit", 100) else "fast"
+        >>> records = [("ann", {"ms": 70}), ("ann", {"limit": 50}), ("ann", {"ms": 70})]
+        >>> run_local(clicks.connect(rules, judge, learn), records)
+        ['fast', 'limit set', 'slow']
+
+        Args:
+            right: The other frame.
+            on_left: The function for the records of this frame.
+            on_right: The function for those of the other.
+            metadata: Whether both are called with (value, key, timestamp, headers, state).
+            on_timer: Called with (key, state, timer) for timers that either has set.
+        """
+        from millpond import joined
+
+        return joined.connect(self, right, on_left, on_right, metadata, on_timer)
+
     def test(
         self,
         value: Any,
@@ -1236,9 +1273,9 @@ class StreamingDataFrame:
         on_timer: TimerFunction | None = None,
     ) -> StreamingDataFrame:
         verb = {"timestamp": "set_timestamp", "headers": "set_headers"}.get(kind, kind)
-        _check_function(function, 1 + 3 * metadata + stateful, verb)
+        check_function(function, 1 + 3 * metadata + stateful, verb)
         if on_timer is not None:
-            _check_function(on_timer, 3, "on_timer", ["key", "state", "timer"])
+            check_function(on_timer, 3, "on_timer", ["key", "state", "timer"])
             if not stateful:
                 msg = f"on_timer needs a stateful step: timers belong to a key's state ({here()})."
                 raise ConfigError(msg + f"\nFix: {verb}(..., stateful=True, on_timer=...).")
@@ -1396,7 +1433,7 @@ def _same_by(on: Any) -> Callable[[Any], Any]:
         return _Field(on)
     if isinstance(on, Sequence) and on and all(isinstance(name, str) for name in on):
         return _Fields(tuple(on))
-    _check_function(on, 1, "drop_duplicates(on=...)")
+    check_function(on, 1, "drop_duplicates(on=...)")
     return on  # type: ignore[no-any-return]
 
 
@@ -1442,48 +1479,3 @@ def _key_field(step: Step) -> str | None:
 
 def _is_utf8(text: str) -> bool:
     return text == text.encode("utf-8", "replace").decode()
-
-
-def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    function.__name__ = name
-    return function
-
-
-def _how_to_take(names: Sequence[str] | None) -> str:
-    if names:
-        return f"def function({', '.join(names)}): ..."
-    return (
-        "change its parameters, or the stateful= and metadata= of the call: stateful=True passes "
-        "the state, metadata=True key, timestamp and headers"
-    )
-
-
-def _check_function(
-    function: Any, arguments: int, method: str, names: Sequence[str] | None = None
-) -> None:
-    if not callable(function):
-        msg = f"{method}() takes a function, got {shown(function)} ({here()})."
-        msg += "\nFix: pass the function itself."
-        raise ConfigError(msg)
-    refuse_async(function, f"{method}()")
-    try:
-        inspect.signature(function).bind(*range(arguments))
-    except ValueError:
-        return  # a builtin without a signature
-    except TypeError:
-        wanted: Sequence[str] = (
-            names
-            or {
-                1: ["value"],
-                2: ["value", "state"],
-                3: ["key", "value", "state"],
-                4: ["value", "key", "timestamp", "headers"],
-                5: ["value", "key", "timestamp", "headers", "state"],
-            }[arguments]
-        )
-        msg = (
-            f"{method}() calls {function_name(function)!r} with {arguments} argument(s), "
-            f"({', '.join(wanted)}), which it does not take ({here()}).\n"
-            f"Fix: {_how_to_take(names)}."
-        )
-        raise ConfigError(msg) from None

@@ -10,15 +10,17 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from millpond.arguments.async_functions import refuse_async
-from millpond.arguments.callsite import here
+from millpond.arguments.callsite import function_name, here
 from millpond.arguments.duration import Duration, milliseconds, wait
-from millpond.arguments.joins import AsOf, Direction, Emission, How, Interval, JoinKind
+from millpond.arguments.joins import AsOf, Direction, Emission, How, Interval, JoinKind, side_names
+from millpond.arguments.user_functions import check_function, named
 from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
+from millpond.options import TimerFunction
 from millpond.program.graph import Graph
 from millpond.program.steps import Join, JoinSide, Late, Step
 
-__all__ = ["JoinedFrame", "OnMerge", "join_asof", "join_interval"]
+__all__ = ["JoinedFrame", "OnMerge", "connect", "join_asof", "join_interval"]
 
 OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any]
 
@@ -90,12 +92,46 @@ def join_asof(
     return _joined(left, right, kind, on_merge, name)
 
 
-def _joined(
-    left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str
-) -> JoinedFrame:
+def connect(
+    left: StreamingDataFrame,
+    right: Any,
+    on_left: Callable[..., Any],
+    on_right: Callable[..., Any],
+    metadata: bool,
+    on_timer: TimerFunction | None,
+) -> StreamingDataFrame:
+    """Return the frame of what two functions make of the records of two frames."""
+    _check_frame(left, right)
+    functions = (on_left, on_right)
+    for side, function in zip(side_names, functions, strict=True):
+        check_function(function, 2 + 3 * metadata, f"on_{side} of connect")
+    frames: tuple[StreamingDataFrame, ...] = (left, right)
+    sides = [
+        frame.apply(named(lambda value, number=number: (number, value), f"{side} of connect"))
+        for number, (side, frame) in enumerate(zip(side_names, frames, strict=True))
+    ]
+
+    def both(value: Any, *rest: Any) -> Any:
+        number, content = value
+        return functions[number](content, *rest)
+
+    named(both, "+".join(map(function_name, functions)))
+    records = sides[0].concat(sides[1])
+    if metadata:
+        return records.apply(both, stateful=True, metadata=True, on_timer=on_timer)
+    return records.apply(both, stateful=True, on_timer=on_timer)
+
+
+def _check_frame(left: StreamingDataFrame, right: Any) -> None:
     if not isinstance(right, StreamingDataFrame) or right._graph is not left._graph:
         msg = f"a join takes a frame of the same application, got {shown(right)} ({here()})."
         raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")
+
+
+def _joined(
+    left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str
+) -> JoinedFrame:
+    _check_frame(left, right)
     if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
         msg = f"the name of a join is a text without '/', got {shown(name)} ({here()})."
         raise ConfigError(msg + '\nFix: name="payments".')

@@ -433,6 +433,52 @@ def test_now_a_record_that_met_none_is_given_at_once_and_its_pairs_later():
     assert list(run_local(joined, records, batches=1)) == [(0, None), (0, 1), (None, 2)]
 
 
+# --- one state for two streams ------------------------------------------------------------------
+
+
+def expect(order, state):
+    state.set("order", order["id"])
+    state.set_timer("unpaid", after=1_000)
+    return ("expected", order["id"])
+
+
+def settle(payment, state):
+    state.cancel_timer("unpaid")
+    return ("paid", state.get("order"), payment["sum"])
+
+
+def remind(key, state, timer):
+    return ("unpaid", key)
+
+
+def test_two_functions_share_the_state_and_the_timers_of_a_key():
+    orders, payments = two_topics()
+    engine = LocalEngine(orders.connect(payments, expect, settle, on_timer=remind))
+    engine.feed({"orders": [("x", {"id": 1}, 0), ("y", {"id": 2}, 100)]})
+    engine.feed({"payments": [(None, {"order": 1, "sum": 7}, 500)]})
+    first = sorted(engine.run())
+    late = {"orders": [("z", {"id": 3}, 5_000)]}
+    engine.feed({**late, "payments": [(None, {"order": 3, "sum": 1}, 5_000)]})
+
+    assert first == [("expected", 1), ("expected", 2), ("paid", 1, 7)]
+    assert sorted(engine.run()) == sorted([*first, ("expected", 3), ("paid", 3, 1), ("unpaid", 2)])
+
+
+@pytest.mark.parametrize(
+    ("connect", "text"),
+    [
+        (lambda a, b: a.connect(b, lambda value: 1, settle), r"on_left of connect\(\) calls"),
+        (lambda a, b: a.connect(b, expect, "settle"), r"on_right of connect\(\) takes a function"),
+        (lambda a, b: a.connect("b", expect, settle), "a frame of the same application"),
+    ],
+)
+def test_what_cannot_be_connected_is_refused_where_it_is_written(connect, text):
+    sdf = frame()
+
+    with pytest.raises(ConfigError, match=f"{text}(.|\n)*Fix:"):
+        connect(sdf, sdf)
+
+
 # --- state that stays small ---------------------------------------------------------------------
 
 
