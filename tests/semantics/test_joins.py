@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond as mp
-from millpond.errors import ConfigError, PlanError, StepError
-from millpond.testing import CRASH, LocalEngine, SimulatedCrash, frame, run_local
+from millpond.errors import ConfigError, PlanError, SimulatedCrash, StepError
+from millpond.testing import CRASH, LocalEngine, frame, run_local
 
 MOST = 60
 

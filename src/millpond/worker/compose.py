@@ -45,10 +45,10 @@ from millpond.worker.emit import Emitter, Push
 from millpond.worker.expand import expand
 from millpond.worker.fan_out import fan_out
 from millpond.worker.group_by import key_by
-from millpond.worker.record_time import clocked, extracted, set_timestamp, stamped
 from millpond.worker.join import JoinLogic
 from millpond.worker.join_asof import AsOfJoin
 from millpond.worker.join_interval import IntervalJoin
+from millpond.worker.record_time import clocked, extracted, set_timestamp, stamped
 from millpond.worker.schedule import Schedule, TimerWatcher
 from millpond.worker.session_window import Sessions
 from millpond.worker.sliding_window import SlidingWindows

@@ -19,6 +19,7 @@ from millpond.worker.compose import Finisher
 from millpond.worker.entry import Entry
 from millpond.worker.error_policy import Failures, Fatal
 from millpond.worker.exits import Exits
+from millpond.worker.join import JoinLogic
 from millpond.worker.report import Counts, failure_row, report_row
 from millpond.worker.schedule import Schedule
 from millpond.worker.time_window import WindowLogic
@@ -38,7 +39,7 @@ class Parts:
     schedule: Schedule
     exits: Exits
     failures: Failures
-    windows: list[WindowLogic]
+    windows: list[WindowLogic | JoinLogic]
     finishers: list[Finisher]
     metadata: bool
     """Whether key, timestamp and headers are decoded."""
