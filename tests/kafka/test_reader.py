@@ -273,7 +273,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
     admin = admin_of(broker)
     admin.delete_topics([topic])[topic].result(10)
     time.sleep(1.1)
-    with pytest.raises(TopicError, match="not there any more(.|\n)*Fix:"):
+    with pytest.raises(TopicError, match="no longer exists(.|\n)*Fix:"):
         wait_for(lambda: reader.ends(begin) and None, 5)
 
     made = make_topic(topic)
