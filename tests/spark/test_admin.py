@@ -45,7 +45,7 @@ def test_state_can_be_looked_into_at_any_batch(app):
         assert state.get("user-3", at=by_time)["total"] == total_of("user-3", PAYMENTS)
         with pytest.raises(StateError, match=r"batch 77 is not kept; there are 0 to 9(.|\n)*Fix:"):
             state.get("user-3", at=77)
-        with pytest.raises(StateError, match=r"so old(.|\n)*Fix:"):
+        with pytest.raises(StateError, match=r"no batch is kept from(.|\n)*Fix:"):
             state.get("user-3", at=datetime(2020, 1, 1, tzinfo=UTC))
 
         found = list(state.scan(prefix="user", where=lambda item: item.name == "total"))
