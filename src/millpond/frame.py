@@ -1103,7 +1103,7 @@ class StreamingDataFrame:
         how: How = "inner",
         on_merge: OnMerge = "raise",
         grace_ms: Duration = 0,
-        name: str = "join",
+        name: str | None = None,
         backward_ms: Duration = 0,
         forward_ms: Duration = 0,
         *,
@@ -1133,8 +1133,8 @@ class StreamingDataFrame:
                 ("keep-left", "keep-right") or the record fails ("raise").
             grace_ms: How much later than the watermark a record may be. Later ones are not
                 joined; see `late()`.
-            name: The name under which records are kept. Needed where the same two frames are
-                joined twice.
+            name: The name under which records are kept; "join" by default. Needed for a second join
+                of records that have the same key scope.
             backward_ms: How much earlier than the left record the right one may be: milliseconds
                 or a `timedelta`; negative: it must be so much later.
             forward_ms: How much later it may be; negative: it must be so much earlier.
@@ -1153,7 +1153,7 @@ class StreamingDataFrame:
         how: Literal["inner", "left"] = "inner",
         on_merge: OnMerge = "raise",
         grace_ms: Duration = _A_WEEK,
-        name: str = "join",
+        name: str | None = None,
         *,
         direction: Direction = "backward",
         tolerance: Duration | None = None,
@@ -1178,13 +1178,13 @@ class StreamingDataFrame:
             right: The other frame.
             how: "inner": records that met one. "left": also those that met none, with None.
             on_merge: What a pair is; see `join_interval`.
-            grace_ms: How much older than a record the right one may be.
-            name: The name under which records are kept. Needed where the same two frames are
-                joined twice.
+            grace_ms: How much older than a record the right one may be, without a `tolerance`.
+            name: The name under which records are kept; "join" by default. Needed for a second join
+                of records that have the same key scope.
             direction: "backward": the last right record at the record's time or before;
                 "forward": the first at its time or after; "nearest": whichever is nearer.
-            tolerance: How far from the record the right one may be: milliseconds or a
-                `timedelta`. "forward" and "nearest" need it.
+            tolerance: How far from the record the right one may be, instead of `grace_ms`:
+                milliseconds or a `timedelta`. "forward" and "nearest" need it.
             emit: "watermark": as above. "now": a record meets what is there when it comes, as in
                 Quix Streams.
         """

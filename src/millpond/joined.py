@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 
-from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import function_name, here
 from millpond.arguments.duration import Duration, milliseconds, wait
 from millpond.arguments.joins import AsOf, Direction, Emission, How, Interval, JoinKind, side_names
@@ -36,6 +35,17 @@ class JoinedFrame(StreamingDataFrame):
         """Return the records that came too late to be joined, with what made them late.
 
         Each is `{"value", "timestamp", "join", "side", "late_by_ms", "closed_up_to"}`.
+
+        >>> from millpond.testing import LocalEngine, frame
+        >>> clicks = frame()
+        >>> late = clicks.join_interval(clicks, on_merge=max).late()
+        >>> engine = LocalEngine(late.apply(lambda report: (report["side"], report["late_by_ms"])))
+        >>> engine.feed([("ann", 1, 100)])
+        >>> engine.run()
+        [1]
+        >>> engine.feed([("ann", 2, 40)])
+        >>> engine.run()
+        [1, ('left', 60), ('right', 60)]
         """
         late = Late(parents=(self._join,), call_site=here(), name=self._join.name)
         return StreamingDataFrame(self._graph, self._graph.add(late), self._ttl_ms)
@@ -47,7 +57,7 @@ def join_interval(
     how: How,
     on_merge: OnMerge,
     grace_ms: Duration,
-    name: str,
+    name: str | None,
     backward_ms: Duration,
     forward_ms: Duration,
     emit: Emission,
@@ -74,7 +84,7 @@ def join_asof(
     how: Literal["inner", "left"],
     on_merge: OnMerge,
     grace_ms: Duration,
-    name: str,
+    name: str | None,
     direction: Direction,
     tolerance: Duration | None,
     emit: Emission,
@@ -129,9 +139,14 @@ def _check_frame(left: StreamingDataFrame, right: Any) -> None:
 
 
 def _joined(
-    left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str
+    left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str | None
 ) -> JoinedFrame:
     _check_frame(left, right)
+    if name is None:
+        name = "join"
+    if name == "default":
+        msg = f"'default' is the store of functions ({here()})."
+        raise ConfigError(f'{msg}\nFix: name="payments".')
     if not isinstance(name, str) or not name or not name.isprintable() or "/" in name:
         msg = f"the name of a join is a text without '/', got {shown(name)} ({here()})."
         raise ConfigError(msg + '\nFix: name="payments".')
@@ -169,7 +184,7 @@ def _bound(given: Any, what: str) -> int:
 
 def _merger(on_merge: Any) -> Callable[[Any, Any], Any]:
     if callable(on_merge):
-        refuse_async(on_merge, "on_merge=")
+        check_function(on_merge, 2, "on_merge", ["left", "right"])
         return on_merge  # type: ignore[no-any-return]
     found = {"raise": _raise, "keep-left": _keep_left, "keep-right": _keep_right}.get(on_merge)
     if found is None:

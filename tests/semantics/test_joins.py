@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond as mp
-from millpond.errors import ConfigError, PlanError, SimulatedCrash, StepError
+from millpond.errors import ConfigError, PlanError, SimulatedCrash, StateError, StepError
 from millpond.testing import CRASH, LocalEngine, frame, run_local
 
 MOST = 60
@@ -386,6 +386,8 @@ def test_values_that_are_no_dicts_need_a_function():
         (lambda a, b: a.join_asof("b"), "a frame of the same application"),
         (lambda a, b: a.join_asof(frame()), "a frame of the same application"),
         (lambda a, b: a.join_asof(b, name="a/b"), "a text without '/'"),
+        (lambda a, b: a.join_asof(b, name="default"), "'default' is the store of functions"),
+        (lambda a, b: a.join_asof(b, on_merge=lambda one: one), "on_merge\\(\\) calls"),
     ],
 )
 def test_what_makes_no_sense_is_refused_where_it_is_written(join, text):
@@ -431,6 +433,144 @@ def test_now_a_record_that_met_none_is_given_at_once_and_its_pairs_later():
     records = [record(*one) for one in [("l", "k", 1, 0), ("r", "k", 3, 1), ("r", "k", 50, 2)]]
 
     assert list(run_local(joined, records, batches=1)) == [(0, None), (0, 1), (None, 2)]
+
+
+# --- one step after the other -------------------------------------------------------------------
+
+
+@st.composite
+def marked(draw):
+    """Records of four sides and one key, each side a stream of its own."""
+    drawn = draw(st.lists(st.tuples(st.sampled_from("labc"), st.integers(0, 30)), max_size=25))
+    records = [
+        ("k", {"side": side, "n": n, "at": time}, time) for n, (side, time) in enumerate(drawn)
+    ]
+    return records, draw(st.lists(st.integers(1, 6), min_size=1, max_size=30))
+
+
+@given(marked(), st.lists(st.sampled_from([0, 3, 9]), min_size=3, max_size=3))
+@settings(max_examples=150)
+def test_three_joins_in_a_row_give_what_their_definition_says(arrived, bounds):
+    records, sizes = arrived
+    sdf = frame().watermark(lateness=MOST)
+    joined = side_of(sdf, "l").apply(lambda value: (value["n"],))
+    for other, forward in zip("abc", bounds, strict=True):
+        joined = joined.join_interval(
+            side_of(sdf, other), "left", lambda mine, its: (*mine, its and its["n"]),
+            name=other, forward_ms=forward,
+        )  # fmt: skip
+    out = joined.apply(lambda value, key, time, headers: (*value, time), metadata=True)
+    ends = [("z", {"side": "x"}, time) for time in (10_000, 20_000, 30_000)]
+    found = Counter(run_local(out, [*records, *ends], batches=[*sizes, 100, 1, 1]))
+
+    expected = [((value["n"],), time) for _, value, time in records if value["side"] == "l"]
+    for other, forward in zip("abc", bounds, strict=True):
+        rights = [(value["n"], at) for _, value, at in records if value["side"] == other]
+        paired = []
+        for mine, time in expected:
+            met = [(n, at) for n, at in rights if time <= at <= time + forward]
+            paired += [((*mine, n), at) for n, at in met] or [((*mine, None), time)]
+        expected = paired
+    assert found == Counter((*value, time) for value, time in expected)
+
+
+def after_all(results, records):
+    """What comes out in the end, and how many were late on the way."""
+    engine = LocalEngine(results)
+    engine.feed(records)
+    engine.run()
+    for time in (9_000, 90_000, 900_000):
+        engine.feed([("z", {"side": "x"}, time)])
+        engine.run()
+    return engine.values, sum(report.late for report in engine.reports)
+
+
+@pytest.mark.parametrize("joins", [1, 2, 3, 4])
+def test_what_a_join_gives_late_is_in_time_for_the_window_after_it(joins):
+    sdf = frame()
+    joined = side_of(sdf, "l")
+    for number in range(joins):
+        joined = joined.join_interval(
+            side_of(sdf, "abcd"[number]), "left", lambda *_: 1, name=f"j{number}", forward_ms=3
+        )
+    windows = joined.tumbling_window(5).count().final()
+
+    values, late = after_all(windows, [record("l", "k", 5, 0), ("z", {"side": "x"}, 1_000)])
+
+    assert values == [{"start": 5, "end": 10, "value": 1}]
+    assert late == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_windows_of_windows_lose_nothing_however_many_there_are(length):
+    windows = frame()
+    for number in range(length):
+        windows = windows.tumbling_window(5, name=f"w{number}").count().final()
+
+    values, late = after_all(windows, [("k", {"side": "l"}, 5), ("z", {"side": "x"}, 1_000)])
+
+    assert values[0] == {"start": 5, "end": 10, "value": 1}
+    assert late == 0
+
+
+def test_unmatched_records_of_an_interval_in_the_past_are_in_time_for_the_next_step():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_interval(
+        side_of(sdf, "r"), "left", pair, backward_ms=9, forward_ms=-1
+    )
+
+    records = [record("l", "k", 5, 0), ("z", {"side": "x"}, 1_000)]
+    values, _ = after_all(joined.tumbling_window(5).count().final(), records)
+
+    assert values == [{"start": 5, "end": 10, "value": 1}]
+
+
+def test_a_right_record_that_a_waiting_one_keeps_does_not_wake_the_key_again_and_again():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(
+        side_of(sdf, "r"), "left", pair, direction="nearest", tolerance=10
+    )
+    engine = LocalEngine(joined)
+    engine.feed([record("r", "k", 90, 1), record("l", "k", 100, 2), record("x", "z", 105, 0)])
+
+    assert list(engine.run()) == []
+    assert len(engine.reports) < 5
+
+
+def test_records_of_one_time_come_in_the_order_of_their_arrival():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(side_of(sdf, "r"), "left", pair)
+    records = [record("l", "k", 7, number) for number in range(12)]
+
+    found = run_local(joined, [*records, LAST], batches=[13, 1])
+
+    assert [left for left, _ in found] == list(range(12))
+
+
+def test_a_join_with_other_bounds_does_not_go_on_with_the_state():
+    def program(**bounds):
+        sdf = frame()
+        return side_of(sdf, "l").join_interval(side_of(sdf, "r"), "outer", pair, **bounds)
+
+    engine = LocalEngine(program(backward_ms=10))
+    engine.feed([record("l", "k", 0, 1)])
+    engine.run()
+
+    for changed in (program(forward_ms=10), program(backward_ms=10, emit="now")):
+        with pytest.raises(StateError, match=r"interval join, outer, from -10 to 0 ms(.|\n)*Fix:"):
+            LocalEngine(changed, after=engine)
+    LocalEngine(program(backward_ms=10, grace_ms=5), after=engine)
+
+
+def test_a_tolerance_counts_instead_of_the_grace():
+    sdf = frame()
+    joined = side_of(sdf, "l").join_asof(
+        side_of(sdf, "r"), "left", pair, 5, direction="forward", tolerance=40
+    )
+
+    records = [record("l", "k", 0, 1), record("r", "k", 30, 2)]
+
+    assert list(run_local(joined, [*records, LAST], batches=[1, 1, 1])) == [(1, 2)]
 
 
 # --- one state for two streams ------------------------------------------------------------------

@@ -29,12 +29,14 @@ class Interval:
 
     def __str__(self) -> str:
         bounds = f"from {_signed(-self.backward_ms)} to {_signed(self.forward_ms)}"
-        return f"{self.how}, {bounds}" + (f", grace {span(self.grace_ms)}" * bool(self.grace_ms))
+        grace = f", grace {span(self.grace_ms)}" * bool(self.grace_ms)
+        return f"{self.how}, {bounds}{grace}" + ", now" * (self.emit == "now")
 
     @property
     def form(self) -> str:
         """What must stay the same for kept records to be found again."""
-        return f"interval join, buckets of {span(self.width_ms)}"
+        bounds = f"from {-self.backward_ms} to {self.forward_ms} ms"
+        return f"interval join, {self.how}, {bounds}" + ", now" * (self.emit == "now")
 
     @property
     def width_ms(self) -> int:
@@ -46,9 +48,9 @@ class Interval:
         """How much older than the watermark a result may be."""
         waits = [0]
         if self.emit == "watermark" and self.how in ("left", "outer"):
-            waits.append(self.forward_ms + 1)
+            waits.append(max(1, self.forward_ms + 1))
         if self.emit == "watermark" and self.how in ("right", "outer"):
-            waits.append(self.backward_ms + 1)
+            waits.append(max(1, self.backward_ms + 1))
         return self.grace_ms + max(waits)
 
     def lasts_ms(self, side: int) -> int:
@@ -57,7 +59,8 @@ class Interval:
 
     def keeps(self, side: int) -> str:
         """Say how long a record of a side is kept, for people."""
-        return span(max(self.lasts_ms(side), 0))
+        waits = self.emit == "watermark" and self.how in (side_names[side], "outer")
+        return span(max(self.lasts_ms(side) + (0 if waits else self.width_ms - 1), 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +75,17 @@ class AsOf:
 
     def __str__(self) -> str:
         far = "" if self.tolerance_ms is None else f", within {span(self.tolerance_ms)}"
-        return f"{self.how}, {self.direction}{far}"
+        return f"{self.how}, {self.direction}{far}" + ", now" * (self.emit == "now")
 
     @property
     def form(self) -> str:
         """What must stay the same for kept records to be found again."""
-        return "as-of join"
+        return f"as-of join, {self.direction}" + ", now" * (self.emit == "now")
 
     @property
     def reach_ms(self) -> int:
         """How far from a left record a right one may be."""
-        reaches = (
-            [self.grace_ms] if self.tolerance_ms is None else [self.grace_ms, self.tolerance_ms]
-        )
-        return min(reaches)
+        return self.grace_ms if self.tolerance_ms is None else self.tolerance_ms
 
     @property
     def holds_back_ms(self) -> int:
@@ -99,7 +99,8 @@ class AsOf:
         if side == 0:
             waits = self.direction != "backward"
             return "not" if self.emit == "now" else span(self.reach_ms) if waits else "until met"
-        return f"the newest, for {span(self.reach_ms)}"
+        every = "every one" if self.emit == "now" else "the newest"
+        return f"{every}, for {span(self.reach_ms)}"
 
 
 JoinKind = Interval | AsOf

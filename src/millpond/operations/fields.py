@@ -41,7 +41,9 @@ def has_named_parts(manifest: Manifest, scope: str, store: str) -> bool:
     """Tell whether names of a store that people see are none under which it keeps something."""
     settings = manifest.settings.get(scope, {}).get(store, "")
     found = _WINDOW.match(settings)
-    return settings == RUNNING or (found is not None and found[1] not in ("tumbling", "hopping"))
+    if settings == RUNNING or is_join(settings):
+        return True
+    return found is not None and found[1] not in ("tumbling", "hopping")
 
 
 class _Form(NamedTuple):
@@ -82,11 +84,12 @@ class Fields:
 
     def has(self, scope: str, store: str) -> bool:
         """Tell whether a store is that of `agg`, or of a window, and its fields are known."""
-        return (scope, store) in self._forms
+        return (scope, store) in self._forms or (scope, store) in self._joins
 
     def has_windows(self, scope: str, store: str) -> bool:
         """Tell whether the values of a store are windows: dicts with start, end and fields."""
-        return self.has(scope, store) and self._forms[scope, store].kind != "agg"
+        form = self._forms.get((scope, store))
+        return form is not None and form.kind != "agg"
 
     def shown(self, scope: str, store: str, name: bytes, value: bytes | None) -> Shown:
         """Return names and values for people; of what is none of theirs, nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -59,12 +60,12 @@ class AsOfJoin(JoinLogic):
             self.is_late(1, value, key, timestamp, closed)
             return
         self._rights.add(timestamp, value, None, is_matched=False)
-        self.register(timestamp + 1 if self._waits else timestamp + self._kind.grace_ms + 1)
+        self.register(timestamp + 1 if self._waits else timestamp + self._kind.reach_ms + 1)
 
     def _is_met_by_none(self, timestamp: int, closed: int) -> bool:
         """Tell whether no left record that waits or will come can meet a late right one."""
         if not self._waits:
-            return timestamp < closed - self._kind.grace_ms
+            return timestamp < closed - self._kind.reach_ms
         this = [Kept(timestamp, 0, 0, is_matched=False)]
         if any(self._nearest(this, left.timestamp) for left in self._lefts.all()):
             return False
@@ -125,20 +126,24 @@ class AsOfJoin(JoinLogic):
         for kept in self._lefts.all():
             at = self._decided(rights, kept.timestamp)
             if at <= watermark:
-                met = self._nearest(rights, kept.timestamp)
-                run = self._meeting(kept, met)
-                drop = lambda kept=kept: self._lefts.remove(kept)  # noqa: E731
-                found.append(Firing(at, f"l{kept.number}", run, drop))
+                drop = partial(self._lefts.remove, kept)
+                run = self._meeting(kept, self._nearest(rights, kept.timestamp))
+                found.append(Firing(at, f"l{kept.number:012}", run, drop))
         # After those that are due, because it takes away what they do not need.
         found.append(Firing(watermark, "~", lambda key: self._tidy(), lambda: None))
         return found
 
     def _meeting(self, left: Kept, met: Kept | None) -> Callable[[Any], None]:
+        known = self._rights.added
+
         def meet(key: Any) -> None:
             try:
                 record = self._lefts.read(left)
                 self._lefts.remove(left)
-                results = self._joined(record, left.timestamp, met)
+                right = met
+                if self._rights.added != known:  # a step above may have given a nearer one
+                    right = self._nearest(self._known(), left.timestamp)
+                results = self._joined(record, left.timestamp, right)
             except Exception as error:
                 raise StepFailure(self.step, error) from error
             self.give(results, key)
@@ -154,7 +159,7 @@ class AsOfJoin(JoinLogic):
             if place and self._is_needed(rights[place - 1].timestamp, first):
                 place -= 1
         else:
-            place = bisect_left(rights, self.step_clock.watermark - self._kind.grace_ms, key=_time)
+            place = bisect_left(rights, self.step_clock.watermark - self._kind.reach_ms, key=_time)
         for kept in rights[:place]:
             self._rights.remove(kept)
         self._rights.compact()
@@ -168,13 +173,15 @@ class AsOfJoin(JoinLogic):
         rights = self._known()
         watermark = self.step_clock.watermark
         moments = [self._decided(rights, kept.timestamp) for kept in self._lefts.all()]
-        moments += [self._forgotten(kept, watermark) for kept in rights]
+        forgotten = (self._forgotten(kept, watermark) for kept in rights)
+        # One that was to be forgotten before is kept for a left record that waits.
+        moments += [moment for moment in forgotten if moment > watermark]
         return min((moment + self.delay_ms for moment in moments), default=None)
 
     def _forgotten(self, right: Kept, watermark: int) -> int:
         """Return when to see whether a right record is still needed."""
         if not self._waits:
-            return right.timestamp + self._kind.grace_ms + 1
+            return right.timestamp + self._kind.reach_ms + 1
         if right.timestamp >= watermark:
             return right.timestamp + 1
         return right.timestamp + self._kind.reach_ms + 1

@@ -51,6 +51,8 @@ class Buffer:
         self._state = state
         self._side = side
         self._width = width_ms
+        self.added = 0
+        """How many records were added, of any key: tells whether there can be new ones."""
 
     def _bucket(self, timestamp: int) -> int:
         return 0 if self._width is None else timestamp // self._width
@@ -61,6 +63,7 @@ class Buffer:
     def add(self, timestamp: int, value: Any, headers: Any, *, is_matched: bool) -> None:
         """Keep a record."""
         state, bucket = self._state, self._bucket(timestamp)
+        self.added += 1
         number, head = 0, b""
         while (found := state.get(self._head(bucket, number))) is not None:
             if found and len(found) < _MOST * _SIZE:
@@ -96,6 +99,15 @@ class Buffer:
         names = self._state.keys()
         numbers = (n[1:] for n in names if n[0] == self._side and "." not in n and "+" not in n)
         return sorted(map(int, numbers))
+
+    def now(self, kept: Kept) -> Kept | None:
+        """Return what has become of a record; None: it is gone."""
+        number, place = divmod(kept.number, _MOST)
+        head = self._state.get(self._head(kept.bucket, number)) or b""
+        if len(head) < (place + 1) * _SIZE:
+            return None
+        _, mark = _RECORD.unpack_from(head, place * _SIZE)
+        return None if mark & GONE else kept._replace(is_matched=bool(mark & MATCHED))
 
     def all(self) -> Iterator[Kept]:
         """Yield every record."""

@@ -72,7 +72,7 @@ class IntervalJoin(JoinLogic):
                 for kept in buffer.all():
                     at = self._over(side, kept.timestamp)
                     if at <= watermark:
-                        name = f"{side} {kept.bucket} {kept.number}"
+                        name = f"{side} {kept.bucket} {kept.number:012}"
                         drop = partial(buffer.remove, kept)
                         found.append(Firing(at, name, self._ender(side, kept), drop))
                 continue
@@ -87,7 +87,10 @@ class IntervalJoin(JoinLogic):
         buffer = self._sides[side]
 
         def end(key: Any) -> None:
-            if kept.is_matched:
+            now = buffer.now(kept)  # a step above may have met it since it was found to be due
+            if now is None:
+                return
+            if now.is_matched:
                 buffer.remove(kept)
                 return
             try:

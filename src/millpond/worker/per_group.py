@@ -98,6 +98,8 @@ class PerGroup:
         )
         cursor.leave()
         failed = 0
+        for watcher in parts.windows:
+            watcher.late_rows.clear()
         for key_bytes, firing in visits:
             keys.append(key_bytes)
             moments.append(firing.at)
@@ -110,6 +112,8 @@ class PerGroup:
                 failed += 1
             context.keep()
         counts.add(failed, dead=len(parts.failures.rows))
+        late = sum(len(watcher.late_rows) for watcher in parts.windows)
+        counts.add(late, late=late)
         if keys:
             batch = moments_batch(keys, moments, place)
             yield from parts.exits.flush(batch, np.zeros(len(keys), bool), counts)

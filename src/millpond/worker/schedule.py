@@ -9,7 +9,7 @@ for the next moment. Values that have expired are swept on the way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
@@ -65,39 +65,72 @@ class Watcher(Protocol):
 class Visits:
     """What is to be done in a key group because of the time, the earliest first.
 
-    Steps after a window wait until the records of the batch are through (`behind`): what closes
-    above them may still belong to what closes in them.
+    Steps that are held back wait until the records of the batch are through (`behind`): what closes
+    above them may still belong to what closes in them. So those that are held back least come
+    first, and what they give is looked at before the next ones.
     """
 
-    def __init__(self, watchers: list[Watcher], context: KeyContext, *, behind: bool) -> None:
+    def __init__(
+        self,
+        watchers: list[Watcher],
+        context: KeyContext,
+        take: Callable[[], Iterable[tuple[str, bytes | None]]],
+        *,
+        behind: bool,
+    ) -> None:
+        """Make visits.
+
+        Args:
+            watchers: The steps that wait for a clock.
+            context: Brings keys into view.
+            take: Gives the keys that are due since it was last called, and by which clock.
+            behind: Whether the records of the batch are through.
+        """
         self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
         self._watchers_by_number = dict(self._watchers)
+        self._take_due = take
         self._done: Counter[bytes | None] = Counter()
         self._context = context
-        self._queue: list[tuple[int, int, bool, bytes, int, str]] = []
-        self._happenings: dict[tuple[bytes | None, int, str], Firing] = {}
-        self.looked_at: list[tuple[str, bytes | None]] = []
+        self._queue: list[tuple[int, bool, bytes, int, str]] = []
+        self._firings: dict[tuple[bytes | None, int, str], Firing] = {}
+        self.looked_at: dict[tuple[str, bytes | None], None] = {}
         """The keys that must be settled afterwards, each by the clock it was looked at for."""
 
-    def look(self, key: bytes | None, *, timers_only: bool = False) -> None:
+    def __iter__(self) -> Iterator[tuple[bytes | None, Firing]]:
+        """Yield what to do; what is done may bring more."""
+        self._take()
+        for delay in sorted({watcher.delay_ms for _, watcher in self._watchers}):
+            mine = [(i, w) for i, w in self._watchers if w.delay_ms == delay]
+            keys = {key: None for _, key in self.looked_at}
+            while keys:
+                for key in keys:
+                    self._context.bind(key)
+                    self._look(key, mine)
+                yield from self._due()
+                keys = self._take()
+
+    def _take(self) -> dict[bytes | None, None]:
+        """Return the keys that have become due."""
+        taken = dict.fromkeys(self._take_due())
+        self.looked_at.update(taken)
+        return {key: None for _, key in taken}
+
+    def _look(self, key: bytes | None, watchers: Sequence[tuple[int, Watcher]]) -> None:
         """Add what is due for the key in view and not known yet."""
-        for number, watcher in self._watchers:
-            if timers_only and not isinstance(watcher, TimerWatcher):
-                continue
+        for number, watcher in watchers:
             for firing in watcher.due():
                 place = (key, number, firing.name)
-                if place not in self._happenings:
-                    self._happenings[place] = firing
-                    by_key = (key is not None, key or b"")
-                    item = (watcher.delay_ms, firing.at, *by_key, number, firing.name)
+                if place not in self._firings:
+                    self._firings[place] = firing
+                    item = (firing.at, key is not None, key or b"", number, firing.name)
                     heappush(self._queue, item)
 
-    def __iter__(self) -> Iterator[tuple[bytes | None, Firing]]:
-        """Yield what to do; what is done may bring more for the same key."""
+    def _due(self) -> Iterator[tuple[bytes | None, Firing]]:
+        timers = [(i, w) for i, w in self._watchers if isinstance(w, TimerWatcher)]
         while self._queue:
-            _, _, is_key, key_bytes, number, name = heappop(self._queue)
+            _, is_key, key_bytes, number, name = heappop(self._queue)
             key = key_bytes if is_key else None
-            firing = self._happenings.pop((key, number, name))
+            firing = self._firings.pop((key, number, name))
             self._context.bind(key)
             watcher = self._watchers_by_number[number]
             self._done[key] += isinstance(watcher, TimerWatcher)
@@ -105,7 +138,7 @@ class Visits:
                 firing = firing._replace(run=watcher.never_ends)
             yield key, firing
             if self._context.has_timers():  # it may have set one that is due
-                self.look(key, timers_only=True)
+                self._look(key, timers)
 
 
 class Schedule:
@@ -149,19 +182,23 @@ class Schedule:
 
     def visits(self, pages: Pages, *, behind: bool) -> Visits:
         """Return what is due in a group."""
-        visits = Visits(self.watchers, self._context, behind=behind)
         for name, timer_index in list(pages.timer_indexes.items()):
             if name not in self.shows:
                 self._adopt(name, timer_index)
+        take = partial(self._take_due, pages)
+        return Visits(self.watchers, self._context, take, behind=behind)
+
+    def _take_due(self, pages: Pages) -> list[tuple[str, bytes | None]]:
+        """Return the keys that are due by each clock, and forget that they were registered."""
+        found: list[tuple[str, bytes | None]] = []
         for name, shows in self.shows.items():
             if name not in pages.timer_indexes:
                 continue
             for due, key in pages.timer_indexes[name].take_due(shows):
                 self._context.bind(key)
                 if self._context.take_timer(due, name):
-                    visits.looked_at.append((name, key))
-                    visits.look(key)
-        return visits
+                    found.append((name, key))
+        return found
 
     def _adopt(self, name: str, timer_index: TimerIndex) -> None:
         """Let keys that wait for a clock which the program no longer has wait for those it has."""
@@ -170,7 +207,7 @@ class Schedule:
             if self._context.take_timer(due, name):
                 self.settle([(other, key) for other in self.shows])
 
-    def settle(self, keys: list[tuple[str, bytes | None]]) -> None:
+    def settle(self, keys: Iterable[tuple[str, bytes | None]]) -> None:
         """Sweep the keys that were looked at and note when they are to be looked at again."""
         for name, key in keys:
             self._context.bind(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def add(value, state):
     return state.get("total")
 
 
+def umount():
+    # Spark's threads may have a file open for a moment after the run has failed.
+    for _ in range(20):
+        if not subprocess.run(["umount", WRITTEN]).returncode:
+            return
+        time.sleep(0.5)
+    raise SystemExit(f"{WRITTEN} is busy for ten seconds after the run has ended")
+
+
 app = mp.Application(
     consumer_group="g",
     state_dir=STATE,
@@ -59,7 +69,7 @@ if __name__ == "__main__":
     told = []
     for mend in (
         lambda: (DISK / "ballast").unlink(),
-        lambda: subprocess.run(["umount", WRITTEN], check=True),
+        umount,
         None,
     ):
         try:
