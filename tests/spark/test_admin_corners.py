@@ -386,6 +386,27 @@ def test_the_command_finds_the_key_that_is_there(make_app, tmp_path):
         assert state.get(3) == {}
 
 
+def test_a_scan_knows_both_names_of_a_store_and_says_where_it_ends(make_app, tmp_path):
+    app = make_app("numbers")
+    app.dataframe(app.topic("payments", key_deserializer="str")).update(add_one, stateful=True)
+    produce(app, PAYMENTS[:20])
+    app.run(drain=True)
+
+    def scanned(*words):
+        place = ["state", "scan", str(tmp_path / "state"), "--group", "numbers", "--json"]
+        result = CliRunner().invoke(command, [*place, *words])
+        return len(result.stdout.splitlines()), result.stderr
+
+    every, hint = scanned("--limit", "0")
+    assert every > 2 and hint == ""
+    assert scanned("--limit", "2") == (2, "There are more than 2; --limit 0 shows all.\n")
+    assert scanned("--limit", str(every)) == (every, "")
+    for same in ("store == 'payments/default'", "store == 'default'", "store.startswith('def')"):
+        assert scanned("--where", same)[0] == every, same
+    for other in ("store != 'default'", "store != 'payments/default'", "store in {'other'}"):
+        assert scanned("--where", other)[0] == 0, other
+
+
 def test_a_table_of_update_state_is_a_table(make_app, tmp_path):
     def latest(batch, state):
         new = batch.select(["_key", "amount"]).group_by("_key").aggregate([("amount", "max")])

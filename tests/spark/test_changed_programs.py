@@ -282,7 +282,7 @@ def test_timers_of_a_function_that_was_renamed_are_moved_or_left_when_somebody_s
     programs.run()
     programs.write(TIMED.format(name="notify"))
     message = programs.refusal()
-    assert "timers that remind() in clicks has set, and the program has notify() instead" in message
+    assert "timers that remind() in clicks has set would never fire: the program has" in message
     ways = ways_out(message)
     assert len(ways) == 3
 

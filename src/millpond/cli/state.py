@@ -407,7 +407,7 @@ def set_values(
     kept = {item.name for item in opened.items(chosen, store)}
     new = [name for name in pairs if name not in kept]
     changed = opened.set(chosen, pairs, store)
-    more = f" New name(s) of {'key' if kept else 'the new key'} {key!r}: {', '.join(new)}."
+    more = f" New in {key!r}: {', '.join(new)}." if kept else f" {key!r} is a new key."
     text = f"{changed} value(s) changed." + more * bool(new)
     _done(text, as_json, changed=changed, new=new)
 
@@ -503,7 +503,10 @@ def rename(
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
-    """Move state to another name: a store (a/b) or a whole key scope (a)."""
+    """Move state to another name: a store (a/b), a whole key scope (a), or timers (a/f()).
+
+    Timers move from one function of a key scope to another: a/old() a/new().
+    """
     opened = _open(target, group, config)
     opened.rename(old, new, dry_run=True)
     opened.check_free("rename")
@@ -583,7 +586,8 @@ def _condition(text: str) -> Callable[[StateItem], bool]:
         raise ConfigError(f"--where {text!r}: {error}.\nFix: as in 'value > 100'.") from None
 
     def holds(item: StateItem) -> bool:
-        store = _StoreName(f"{item.scope}/{item.store}")
+        store = _StoreName(item.store)
+        store.full = f"{item.scope}/{item.store}"
         names = {"key": item.key, "name": item.name, "value": item.value, "store": store}
         try:
             return bool(eval(code, names))
@@ -606,12 +610,15 @@ def _at_most(limit: int, found: Iterable[T]) -> Iterator[T]:
 
 
 class _StoreName(str):
-    """The name of a store with its key scope, as it is shown; it also equals the name alone."""
+    """The name of a store; it also equals the name with its key scope, as it is shown."""
 
-    __slots__ = ()
+    full: str
 
     def __eq__(self, other: object) -> bool:
-        return other in (str(self), self.rpartition("/")[2])
+        return str(self) == other or self.full == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     __hash__ = str.__hash__
 

@@ -141,8 +141,7 @@ def log_late(report: BatchReport, plan: Plan) -> None:
     if report.late and windows:
         names = ", ".join(f"{step.store} ({step.call_site})" for step in windows)
         logger.warning(
-            "batch %s: %s record(s) came too late. late() would give them, and is not called for "
-            "%s",
+            "batch %s: %s record(s) came too late. Nothing takes late records of %s: call late()",
             *(report.batch_id, report.late, names),
         )
 

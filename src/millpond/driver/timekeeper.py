@@ -17,6 +17,7 @@ from millpond.driver.held_back import QUIET_MS, HeldBack, how_to_go_on
 from millpond.driver.seconds import log_seconds
 from millpond.program.clocks import ClockPoint
 from millpond.program.plan import Plan
+from millpond.program.steps import Join, Window
 from millpond.state.timer_index import NEVER
 from millpond.state.timers import WALL
 from millpond.wire.clock import Clock
@@ -39,7 +40,7 @@ class Clockwork:
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For each clock the steps that wait for it, with file and line."""
     timed: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
-    """For each store that goes by a watermark its points, and how far it is held back."""
+    """For each store of a window or a join its points, and how far it is held back."""
 
 
 class PointSettings(NamedTuple):
@@ -77,7 +78,7 @@ def _timed(plan: Plan) -> dict[str, tuple[tuple[int, ...], int]]:
         f"{stage.scope}/{step.store}": (plan.clocks[step].points, plan.clocks[step].delay_ms)
         for stage in plan.stages
         for step in stage.steps
-        if step.is_stateful and step.uses_clock
+        if isinstance(step, Window | Join) and step.uses_clock
     }
 
 
@@ -239,25 +240,17 @@ class Timekeeper:
         return Tick(clock, offset.get("wake", {}))
 
     def _reaches(self, clock: Clock) -> dict[str, int]:
-        """Return the watermark of each store in a batch; it is never less than it was."""
+        """Return the watermark of each store in a batch; it is never less than it was.
+
+        The next run begins with it: a changed program may take the time of a store from another
+        place, and what was given must not be given again.
+        """
         shows = {
             place: clock.least(points) - delay
             for place, (points, delay) in self.work.timed.items()
             if clock.least(points) != NEVER
         }
         return {place: max(at, self._reached.get(place, at)) for place, at in shows.items()}
-
-    def _inherited(self, number: int) -> list[int]:
-        """Return where a new point begins: where the stores that go by it have got to.
-
-        Otherwise what they have given already would be given again: a changed program may take
-        the time of a store from another place.
-        """
-        return [
-            self._reached[place] + delay
-            for place, (points, delay) in self.work.timed.items()
-            if number in points and place in self._reached
-        ]
 
     def _by_name(self, marks: _Marks) -> dict[str, int]:
         named = zip(self.work.points, marks, strict=True)
@@ -268,9 +261,8 @@ class Timekeeper:
 
     def _marks(self, last: dict[str, Any], now: int) -> Iterator[int | None]:
         before = last.get("marks", {})
-        for number, point in enumerate(self.work.points):
-            is_known = point.name in before
-            shows = [before[point.name]] if is_known else self._inherited(number)
+        for point in self.work.points:
+            shows = [before[point.name]] if point.name in before else []
             if point.name in self.seen:
                 shows.append(self._by_records(point))
             idle = point.idle_after_ms

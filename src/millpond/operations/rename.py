@@ -78,13 +78,9 @@ def _rename_timers(opened: Opened, manifest: Manifest, old: str, new: str, dry_r
         msg = f"there are no timers of {old}; there are those of {', '.join(known) or 'none'}."
         raise StateError(msg + "\nFix: name one of these.")
     plan = opened.plan()
-    there = None if plan is None else plan.timers().get(scope, [])
-    if (
-        new_scope != scope
-        or not new_owner.endswith("()")
-        or new_owner not in (there or [new_owner])
-    ):
-        names = ", ".join(f"{scope}/{name}" for name in there or ["function()"])
+    there = [new_owner] if plan is None else plan.timers().get(scope, [])
+    if new_scope != scope or not new_owner.endswith("()") or new_owner not in there:
+        names = ", ".join(f"{scope}/{name}" for name in there) or "none has timers"
         msg = f"{new} names no function with timers in {scope}."
         raise StateError(f"{msg}\nFix: name the function that they are to fire in: {names}.")
     if dry_run:
@@ -109,13 +105,13 @@ def _taken(manifest: Manifest, name: str) -> StateError:
     ]
     since = f", of the records since batch {before[-1] + 1}" if before else ""
     fix = (
-        f"choose another name; or give up the state under {name}{since}: millpond state drop "
-        f"APP.py {shlex.quote(name)}"
+        f"choose another name; or drop the state under {name}{since}: millpond state drop APP.py "
+        f"{shlex.quote(name)}"
     )
     if before:
         fix += (
-            "; or lose nothing: go back to before it, if that batch is kept, and rename then: "
-            f"millpond state rewind APP.py --to {before[-1]}"
+            "; or keep both: rewind to before it, if that batch is kept, without the outputs "
+            f"since, and rename then: millpond state rewind APP.py --to {before[-1]}"
         )
     return StateError(f"there is state under {name} already.\nFix: {fix}.")
 

@@ -67,7 +67,9 @@ def run_edit(
     if offsets is not None:
         start = {**start, "millpond": {**start.get("millpond", {}), **offsets}}
     if renamed and "reached" in start.get("clock", {}):
-        reached = {renamed.get(name, name): at for name, at in start["clock"]["reached"].items()}
+        before = start["clock"]["reached"]
+        kept = {name: at for name, at in before.items() if name not in renamed.values()}
+        reached = {renamed.get(name, name): at for name, at in kept.items()}
         start = {**start, "clock": {**start["clock"], "reached": reached}}
     ticks = session.readStream.format(EditSource.name()).option("start", json.dumps(start)).load()
     # The one row is sent to wherever the others are, be they millions.

@@ -287,6 +287,7 @@ class SparkRun:
 
     def _settings(self, manifest: Manifest, folders: _Folders) -> Settings:
         config = self._program.config
+        last = self._directory.committed(manifest)
         return Settings(
             manifest.groups,
             self._program.codec,
@@ -295,6 +296,7 @@ class SparkRun:
             payloads=None if folders.payloads is None else folders.payloads.path,
             layouts=manifest.layouts,
             loglevel=config.loglevel,
+            reached={} if last is None else last.clock.get("reached", {}),
             places=None if folders.places is None else folders.places.path,
         )
 

@@ -29,15 +29,17 @@ class Timer(NamedTuple):
 class StepClock:
     """What time it is for one step; set at the beginning of each batch."""
 
-    __slots__ = ("delay_ms", "late_mark", "name", "tag", "watermark")
+    __slots__ = ("delay_ms", "late_mark", "least", "name", "tag", "watermark")
 
-    def __init__(self, name: str = "", delay_ms: int = 0) -> None:
+    def __init__(self, name: str = "", delay_ms: int = 0, least: int = NEVER) -> None:
         self.name = name
         """Which clock of the stage it goes by."""
         self.tag = crc32(name.encode()).to_bytes(4, "big")
         """The same, short enough to be kept with every value that expires."""
         self.delay_ms = delay_ms
         """How far it is behind that clock."""
+        self.least = least
+        """What the step had reached when the run began: it never goes back further."""
         self.watermark = NEVER
         """What has ended up to here is over."""
         self.late_mark = NEVER

@@ -29,7 +29,9 @@ def claims_of(plan: Plan, known: dict[str, Any]) -> dict[str, Any]:
         mine = known["stores"].setdefault(scope, [])
         mine += [store for store in stores if store not in mine]
     known["active"] = plan.stores()
-    known["timers"] = plan.timers()
+    for scope, names in plan.timers().items():
+        mine = known["timers"].setdefault(scope, [])
+        mine += [name for name in names if name not in mine]
     return known
 
 
@@ -37,6 +39,8 @@ def without(claims: dict[str, Any], places: Iterable[tuple[str, str]]) -> dict[s
     """Return what is said of the state without some stores."""
     said = [about for about in claims.values() if isinstance(about, dict)]
     for scope, store in places:
+        if store == "default":  # the only one whose functions can set timers
+            claims["timers"].pop(scope, None)
         for about in said:
             mine = about.get(scope)
             if isinstance(mine, list) and store in mine:

@@ -186,7 +186,7 @@ def _of_unused(known: Known, verdict: Verdict) -> Verdict:
     fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {_drop([verdict.name])}"
     if used:
         back = f"millpond state rewind APP.py --to {used[-1]}"
-        fix += f"; or go back to then, if that batch is kept: {back}"
+        fix += f"; or rewind to that batch, if it is kept, without the outputs since: {back}"
     return Verdict(scope, store, "refuse", why, f"{fix}.", then=verdict.says)
 
 
@@ -309,8 +309,8 @@ def _of_timers(known: Known, plan: Plan, group: str) -> Iterator[Verdict]:
                 yield Verdict(scope, name, "orphaned", why)
                 continue
             why = (
-                f"group {group!r} has timers that {name} in {scope} has set, and the program has "
-                f"{', '.join(others)} instead: they would never fire. Was the function renamed?"
+                f"in group {group!r}, timers that {name} in {scope} has set would never fire: the "
+                f"program has {', '.join(others)} instead. Was the function renamed?"
             )
             ways = [_rename(f"{scope}/{name}", f"{scope}/{other}") for other in others[:_WAYS]]
             fix = (

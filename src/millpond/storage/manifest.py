@@ -66,7 +66,8 @@ class Manifest:
     active: dict[str, list[str]] | None = None
     """The stores that the last program used; None: not known, an older version wrote this."""
     timers: dict[str, list[str]] = field(default_factory=dict)
-    """The functions of each key scope that set timers, each as "name()"."""
+    """The functions of each key scope that set timers, those of earlier programs included, each
+    as "name()"."""
     accepted: str = ""
     """The fingerprint of the change of the program that was accepted, see `compare`."""
     earlier: list[dict[str, Any]] = field(default_factory=list)

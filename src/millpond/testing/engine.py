@@ -172,6 +172,7 @@ class LocalEngine:
             on_error or options.get("on_error", "stop"),
             on_processing_error,
             layouts=self.layouts,
+            reached={} if after is None else after._last.get("reached", {}),
         )
         self._copies = copy_functions
         self._sent, self._worker_settings = self.plan, self._settings

@@ -67,8 +67,8 @@ class Exits:
         step = edge.combines
         assert step is not None
         changes = edge_changes(self._plan, self._stage, edge, self._settings.codec)
-        clock = schedule.clock_of(step)
         scope = self._plan.stages[edge.target].scope
+        clock = schedule.clock_of(step, scope)
         layouts = self._settings.layouts.get(scope, {}).get(step.store)
         order = list(step.aggregations) if layouts is None else list(layouts[-1])
         return Combiner(step, self._cursor, clock, changes.key, order, keeps_path=changes.path)

@@ -144,8 +144,12 @@ class Visits:
 class Schedule:
     """The clocks of one stage, and the steps that wait for them."""
 
-    def __init__(self, plan: Plan, stage: Stage, context: KeyContext) -> None:
+    def __init__(
+        self, plan: Plan, stage: Stage, context: KeyContext, reached: dict[str, int]
+    ) -> None:
         self._plan = plan
+        self._scope = stage.scope
+        self._reached = reached
         self._context = context
         self._names = plan.stage_clocks(stage)
         self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
@@ -155,10 +159,12 @@ class Schedule:
         self.seen: dict[int, int] = {}
         """The largest timestamp that came by each clock point in this stage."""
 
-    def clock_of(self, step: Step) -> StepClock:
-        """Return what tells a step the time."""
+    def clock_of(self, step: Step, scope: str | None = None) -> StepClock:
+        """Return what tells a step the time; `scope`: that of its state. Default: the stage's."""
         ref = self._plan.clocks[step]
-        clock = StepClock(self._plan.clock_name(ref.points), ref.delay_ms)
+        place = f"{self._scope if scope is None else scope}/{step.store}"
+        least = self._reached.get(place, NEVER)
+        clock = StepClock(self._plan.clock_name(ref.points), ref.delay_ms, least)
         self._clocks.append((clock, ref.points))
         return clock
 
@@ -175,10 +181,10 @@ class Schedule:
         self.shows[WALL] = clock.now
         for step_clock, points in self._clocks:
             delay = step_clock.delay_ms
-            step_clock.watermark = max(clock.least(points) - delay, NEVER)
+            step_clock.watermark = max(clock.least(points) - delay, step_clock.least)
             # Behind a window, the results of this batch are about the time that has just passed.
             known = clock.least_before(points) if delay else clock.least(points)
-            step_clock.late_mark = max(known - delay, NEVER)
+            step_clock.late_mark = max(known - delay, step_clock.least)
 
     def visits(self, pages: Pages, *, behind: bool) -> Visits:
         """Return what is due in a group."""

@@ -30,6 +30,8 @@ class Settings:
     """For each key scope and store the layouts that its states may have, the present one last."""
     loglevel: str | int | None = None
     """From which level on what functions log is shown; None: their logging is left alone."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """The watermark that each store (scope/store) had reached when the run began."""
     places: Path | None = None
     """Where workers on this machine say what they are at; see `place`."""
 

@@ -46,7 +46,7 @@ class StageRunner:
         undo = bool(routes.undo)
         cursor = Cursor(plan.topics)
         context = KeyContext(settings.codec, undo=undo, cursor=cursor)
-        schedule = Schedule(plan, stage, context)
+        schedule = Schedule(plan, stage, context, settings.reached)
         exits = Exits(plan, stage, routes, settings, cursor, schedule)
         finishers: list[Finisher] = []
         self._failures = failures = Failures(
