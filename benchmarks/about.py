@@ -10,7 +10,8 @@ from pathlib import Path
 import pyspark
 
 import millpond
-from millpond.spark.internals.class_archive import find_java, java_version
+from millpond.spark.internals.class_archive import find_java
+from millpond.spark.versions import java_version
 
 __all__ = ["machine"]
 

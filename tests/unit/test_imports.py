@@ -1,6 +1,7 @@
 """Who may import whom, checked on the source."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,20 @@ def test_running_locally_loads_no_pyspark():
     )
 
     assert loaded_by(code, "pyspark", "py4j") == "[]"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*(ROOT.parents[1] / "benchmarks").glob("*.py"), *(ROOT.parents[1] / "website").glob("*.py")],
+    ids=lambda path: path.stem,
+)
+def test_programs_outside_of_the_package_import_what_is_there(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millpond"):
+            found = importlib.import_module(node.module)
+            lacks = [n.name for n in node.names if not hasattr(found, n.name)]
+            modules = {path.stem for path in Path(found.__file__).parent.glob("*.py")}
+            assert set(lacks) - modules == set()
 
 
 if __name__ == "__main__":
