@@ -384,6 +384,26 @@ def test_windows_of_a_topic_that_was_renamed_are_given_once(programs):
     assert given == [(0, 5), (5_000, 5)]
 
 
+def test_what_was_late_is_late_when_its_batch_is_replayed_under_a_new_watermark(programs):
+    window = "clicks{0}.tumbling_window(2_000).count().final().to_topic(app.topic('out'))\n"
+    programs.write(window.format(""))
+    programs.send(4)
+    programs.run()
+    with programs.opened() as state:
+        last = state.info().last_batch
+    app = mp.Application(topics_dir=programs.folder / "topics", loglevel=None)
+    with app.get_producer() as producer:
+        producer.produce("clicks", key="ann", value='{"n": 0}', timestamp=1_000_500)
+    programs.send(4)
+    programs.run()
+    assert programs.does(f"state rewind APP.py --to {last}").exit_code == 0
+    programs.write(window.format(".watermark(lateness=20_000)"))
+    programs.send(40)
+    programs.run()
+
+    assert [window["start"] for window in outputs(programs)].count(1_000_000) == 1
+
+
 @pytest.mark.parametrize("way", ["check APP.py --accept", "state drop APP.py clicks"])
 def test_a_program_without_state_needs_a_word_to_drop_what_there_is(programs, way):
     programs.write(COUNT)

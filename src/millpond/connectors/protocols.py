@@ -330,7 +330,7 @@ class SourceSettings(Protocol):
 
     @property
     def clocking(self) -> Clocking:
-        """How its time is told where the user says nothing else."""
+        """How its time is determined, unless the user sets it otherwise."""
 
     @property
     def value_deserializer(self) -> Deserializer:

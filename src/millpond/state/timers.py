@@ -37,7 +37,7 @@ class StepClock:
         self.tag = crc32(name.encode()).to_bytes(4, "big")
         """The same, short enough to be kept with every value that expires."""
         self.delay_ms = delay_ms
-        """How far it is behind that clock."""
+        """How far it is held back from that clock."""
         self.least = least
         """What the step had reached when the run began: it never goes back further."""
         self.watermark = NEVER

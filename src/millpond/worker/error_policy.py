@@ -51,7 +51,7 @@ _EXCEPTION = 1024 * 1024
 
 
 class Fatal(Exception):
-    """A failure that ends the run; carries what the driver is told."""
+    """A failure that ends the run; carries what is reported to the driver."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure

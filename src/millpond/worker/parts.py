@@ -81,7 +81,7 @@ class Parts:
         return True
 
     def report(self, counts: Counts, clock: Clock) -> Row:
-        """Return what the driver is told of a batch."""
+        """Return the report of a batch for the driver."""
         return report_row(self.stage.number, counts, self.schedule.take_seen(), clock.seq)
 
     def give_up(self, failure: Failure) -> Row:

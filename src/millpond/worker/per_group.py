@@ -67,7 +67,7 @@ class PerGroup:
         yield parts.report(counts, clock)
 
     def _known(self, clock: Clock | None, pages: Pages) -> Clock:
-        """Return the time of the batch, or the last that the group was told."""
+        """Return the time of the batch, or the last one that the group received."""
         if self._parts.plan.keeps_clock:
             if clock is None and pages.clock:
                 clock = Clock.decode(pages.clock)
@@ -89,7 +89,7 @@ class PerGroup:
     def _by_clock(self, pages: Pages, place: int, counts: Counts) -> Iterator[Row]:
         """Do what is due in the group: each thing like a record of its own."""
         parts, cursor, context = self._parts, self._parts.cursor, self._parts.context
-        visits = parts.schedule.visits(pages, behind=place == BEHIND)
+        visits = parts.schedule.visits(pages, after_records=place == BEHIND)
         keys: list[bytes | None] = []
         moments: list[int] = []
         # Nothing of what comes is a record; failures are told alike.

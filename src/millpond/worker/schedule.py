@@ -65,9 +65,9 @@ class Watcher(Protocol):
 class Visits:
     """What is to be done in a key group because of the time, the earliest first.
 
-    Steps that are held back wait until the records of the batch are through (`behind`): what closes
-    above them may still belong to what closes in them. So those that are held back least come
-    first, and what they give is looked at before the next ones.
+    Steps that are held back wait until the records of the batch are through (`after_records`): what
+    closes above them may still belong to what closes in them. So those that are held back least
+    come first, and what they give is looked at before the next ones.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Visits:
         context: KeyContext,
         take: Callable[[], Iterable[tuple[str, bytes | None]]],
         *,
-        behind: bool,
+        after_records: bool,
     ) -> None:
         """Make visits.
 
@@ -84,9 +84,9 @@ class Visits:
             watchers: The steps that wait for a clock.
             context: Brings keys into view.
             take: Gives the keys that are due since it was last called, and by which clock.
-            behind: Whether the records of the batch are through.
+            after_records: Whether the records of the batch are through.
         """
-        self._watchers = [(i, w) for i, w in enumerate(watchers) if behind or not w.delay_ms]
+        self._watchers = [(i, w) for i, w in enumerate(watchers) if after_records or not w.delay_ms]
         self._watchers_by_number = dict(self._watchers)
         self._take_due = take
         self._done: Counter[bytes | None] = Counter()
@@ -186,13 +186,13 @@ class Schedule:
             known = clock.least_before(points) if delay else clock.least(points)
             step_clock.late_mark = max(known - delay, step_clock.least)
 
-    def visits(self, pages: Pages, *, behind: bool) -> Visits:
+    def visits(self, pages: Pages, *, after_records: bool) -> Visits:
         """Return what is due in a group."""
         for name, timer_index in list(pages.timer_indexes.items()):
             if name not in self.shows:
                 self._adopt(name, timer_index)
         take = partial(self._take_due, pages)
-        return Visits(self.watchers, self._context, take, behind=behind)
+        return Visits(self.watchers, self._context, take, after_records=after_records)
 
     def _take_due(self, pages: Pages) -> list[tuple[str, bytes | None]]:
         """Return the keys that are due by each clock, and forget that they were registered."""

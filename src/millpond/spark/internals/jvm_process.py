@@ -34,7 +34,7 @@ def found_gateway(conf: SparkConf) -> Any:
 
 
 def launched_gateway(conf: SparkConf, **process: Any) -> Any:
-    """Start a JVM, as `Popen` is told, and return the way to it.
+    """Start a JVM with the arguments of `Popen`, and return the way to it.
 
     It goes on when a service manager sends SIGTERM to every process at once: this program decides
     when the run ends, and the JVM ends when its standard input does.
