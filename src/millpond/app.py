@@ -60,7 +60,7 @@ from millpond.options import (
 )
 from millpond.program import load_guard
 from millpond.program.explain import explain
-from millpond.program.graph import Graph
+from millpond.program.graph import Graph, GraphOptions
 from millpond.program.plan import make_plan
 from millpond.program.routes import goes_on
 from millpond.program.steps import Read, SourceInfo
@@ -206,13 +206,8 @@ class Application:
             spark_config=dict(engine.config),
             loglevel=loglevel,
         )
-        self.graph = Graph()
         self.codec = Codec()
-        self.graph.options = {
-            "on_error": on_error,
-            "on_processing_error": on_processing_error,
-            "codec": self.codec,
-        }
+        self.graph = Graph(GraphOptions(on_error, on_processing_error, self.codec))
         self.topics: dict[str, Topic] = {}
         self.broker = self._make_broker()
         self._reports: deque[BatchReport] = deque(maxlen=1000)

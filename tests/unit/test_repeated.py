@@ -192,4 +192,4 @@ def test_clearing_keeps_types_and_migrations(app):
     app.clear_graph()
 
     assert app.graph.migrations["default"] == {1: lift}
-    assert app.graph.options["codec"] is app.codec
+    assert app.graph.options.codec is app.codec

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, Literal
 
 from millpond.arguments.windows import Clocking, TimeWindow, loosest
 from millpond.errors import ConfigError
 from millpond.program.steps import Late, Map, Read, Step, Watermark, Window
+from millpond.state.codec import Codec
 
-__all__ = ["Graph", "clocking_above", "corrected_above"]
+__all__ = ["Graph", "GraphOptions", "clocking_above", "corrected_above"]
 
 
 def clocking_above(step: Step) -> Clocking:
@@ -68,16 +70,24 @@ def _texts(code: CodeType) -> Iterator[str]:
             yield constant
 
 
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """What an application says about errors and types; the local engine goes by it too."""
+
+    on_error: Literal["stop", "dead-letter"] = "stop"
+    on_processing_error: Callable[..., bool] | None = None
+    codec: Codec = field(default_factory=Codec)
+
+
 class Graph:
     """Steps in the order they were made; parents always come before children."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: GraphOptions | None = None) -> None:
         self.steps: list[Step] = []
         self.sources: dict[str, Any] = {}
         """Settings of each source by name."""
         self.sinks: list[Any] = []
-        self.options: dict[str, Any] = {}
-        """What the application says about errors and types; the local engine goes by it too."""
+        self.options = options or GraphOptions()
         self.migrations: dict[str, dict[int, Any]] = {}
         """For each store, functions that lift its values from a version to the next."""
         self.windows: list[str | None] = []
@@ -103,8 +113,8 @@ class Graph:
     def cleared(self) -> Graph:
         """Return an empty graph of the same application; this one takes no more steps."""
         self.is_cleared = True
-        graph = Graph()
-        graph.options, graph.migrations = self.options, self.migrations
+        graph = Graph(self.options)
+        graph.migrations = self.migrations
         return graph
 
     def open_window(self, what: str) -> int:
@@ -128,10 +138,9 @@ class Graph:
             if step not in self._expressions or step in continued:
                 kept.insert(0, step)
                 continued.update(step.parents)
-        graph = Graph()
+        graph = Graph(self.options)
         graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
-        graph.options, graph.windows = self.options, self.windows
-        graph.migrations, graph.warned = self.migrations, self.warned
+        graph.windows, graph.migrations, graph.warned = self.windows, self.migrations, self.warned
         return graph
 
     def children(self) -> dict[Step, list[Step]]:

@@ -156,7 +156,7 @@ class LocalEngine:
         self._groups: int = groups if after is None else after._groups
         options = self._graph.options
         if on_processing_error is _AS_THE_APP:
-            on_processing_error = options.get("on_processing_error")
+            on_processing_error = options.on_processing_error
         self.stores: dict[tuple[str, int], MemoryStore] = defaultdict(MemoryStore)
         self._before = Manifest(self._groups, 1)
         """What was said of the state until this program has done a batch."""
@@ -168,8 +168,8 @@ class LocalEngine:
         """For each key scope and store the layouts that its states may have."""
         self._settings = Settings(
             self._groups,
-            codec or options.get("codec") or Codec(),
-            on_error or options.get("on_error", "stop"),
+            codec or options.codec,
+            on_error or options.on_error,
             on_processing_error,
             layouts=self.layouts,
             reached={} if after is None else after._last.get("reached", {}),
