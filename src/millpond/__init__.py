@@ -56,7 +56,7 @@ from millpond.connectors.sources import FileSource, ListSource, RateSource, Spar
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig
 from millpond.errors import IgnoreMessage
 from millpond.frame import StreamingDataFrame
-from millpond.options import KafkaOptions, SparkOptions
+from millpond.options import KafkaOptions, SparkOptions, StateOptions
 from millpond.record import MessageContext, Record, message_context
 from millpond.resource import Resource, resource
 from millpond.state.timers import Timer
@@ -113,6 +113,7 @@ __all__ = [
     "SparkOptions",
     "SparkSource",
     "State",
+    "StateOptions",
     "StdDev",
     "StreamingDataFrame",
     "StreamingSeries",

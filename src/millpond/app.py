@@ -45,7 +45,6 @@ from millpond.errors import ConfigError, DamagedStateError, MillpondError, State
 from millpond.folders import Scratch
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.options import (
-    Durability,
     ErrorCallback,
     ErrorPolicy,
     FlatKeywords,
@@ -53,10 +52,8 @@ from millpond.options import (
     KafkaOptions,
     LostRecords,
     OffsetReset,
-    Persistence,
-    Recovery,
     SparkOptions,
-    StateChange,
+    StateOptions,
 )
 from millpond.program import load_guard
 from millpond.program.explain import explain
@@ -118,29 +115,19 @@ class Application:
             record to the topic `<group>.dead-letters` and go on ("dead-letter").
         on_processing_error: A function of (error, context, logger); if it returns True the
             record is let go. Its state writes are undone either way.
-        state_ttl: How long state is seen that is set without a `ttl`, by the time of the stream:
-            milliseconds or a `timedelta`. Default: forever.
-        recover: What happens when files of the state turn out to be damaged: "stop" with an
-            error that names them and the command that repairs them, or "auto": go back to the last
-            batch that is whole, and go on.
-        on_state_change: What happens when the program has changed so that state would be left
-            behind (another window length, another name, another key): "refuse" to run, or
-            "accept" that the old state is kept aside or dropped and the new one starts empty.
-        durability: What a batch survives once its outputs can be seen. "power": a power cut; the
-            run waits until the local disk has what the batch needs. "process": the death of
-            processes; the run does not wait.
-        persistence: "directory", or "none": state in a temporary folder that goes with the run.
         step_timeout: How long one record may take, in seconds or as a `timedelta`; then its worker
             process is ended, and the run with a `StepError` that names step and record. Default:
             forever. With a local master.
         stop_timeout: How long the current batch may take after SIGINT or SIGTERM, in seconds or
             as a `timedelta`; then the run ends without it. Default: 30 s.
+        state: How state is kept: its TTL, what it survives, what happens when it is damaged or the
+            program has changed.
         kafka: How the broker is used: guarantee, patience, settings of its clients.
         spark: The Spark to run on: master, settings, or a SparkSession. A SparkSession may also be
             given as it is.
         loglevel: Level of the logger `millpond`; None leaves logging alone.
-        **flat: Each option of `KafkaOptions` by its name, `master` and `spark_config`, for programs
-            that pass them one by one. Keywords of Quix Streams that have no meaning here are
+        **flat: Options of `state`, `kafka` and `spark` one by one, such as `state_ttl` or
+            `master`; see `FlatKeywords`. Keywords of Quix Streams that have no meaning here are
             accepted and ignored, and one warning names them.
     """
 
@@ -158,13 +145,9 @@ class Application:
         max_records_per_batch: int | None = None,
         on_error: ErrorPolicy = "stop",
         on_processing_error: ErrorCallback | None = None,
-        recover: Recovery = "stop",
-        on_state_change: StateChange = "refuse",
-        durability: Durability = "power",
-        persistence: Persistence = "directory",
-        state_ttl: Duration | None = None,
         step_timeout: float | timedelta | None = None,
         stop_timeout: float | timedelta = 30.0,
+        state: StateOptions | None = None,
         kafka: KafkaOptions | None = None,
         spark: SparkOptions | Any = None,
         loglevel: str | int | None = "INFO",
@@ -172,6 +155,7 @@ class Application:
     ) -> None:
         others: dict[str, Any] = {**flat}
         broker, engine = KafkaOptions.of(kafka, others), SparkOptions.of(spark, others)
+        kept = StateOptions.of(state, others)
         own = [*inspect.signature(Application).parameters, *FlatKeywords.__annotations__]
         check_keywords("Application()", others, APPLICATION, own)
         if engine.session is not None:
@@ -194,11 +178,11 @@ class Application:
             max_records_per_batch=max_records_per_batch,
             on_error=on_error,
             on_processing_error=on_processing_error,
-            recover=recover,
-            on_state_change=on_state_change,
-            durability=durability,
-            persistence=persistence,
-            state_ttl_ms=None if state_ttl is None else milliseconds(state_ttl, "state_ttl"),
+            recover=kept.recover,
+            on_state_change=kept.on_change,
+            durability=kept.durability,
+            persistence=kept.persistence,
+            state_ttl_ms=None if kept.ttl is None else milliseconds(kept.ttl, "state_ttl"),
             step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
             stop_timeout=_seconds("stop_timeout", stop_timeout),
             master=engine.master,

@@ -1,7 +1,7 @@
 """What the methods of the face take, as types: the words of an option, the functions of a user.
 
 For programs that pass them on, such as `def start(reset: OffsetReset) -> Application`. Options that
-belong together are one object: `KafkaOptions`, `SparkOptions`.
+belong together are one object: `KafkaOptions`, `SparkOptions`, `StateOptions`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from logging import Logger
 from typing import Any, Literal, Self
 
 from millpond.arguments.callsite import here
+from millpond.arguments.duration import Duration
 from millpond.arguments.quix import ApplicationKeywords
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, shown
@@ -40,6 +41,7 @@ __all__ = [
     "SparkOptions",
     "StateChange",
     "StateFunction",
+    "StateOptions",
     "TimerFunction",
     "TopicFunction",
     "ValueFunction",
@@ -84,7 +86,7 @@ ErrorCallback = Callable[[Exception, Any, Logger], bool]
 
 
 class FlatKeywords(ApplicationKeywords, total=False):
-    """Keywords of `Application` for single options of `KafkaOptions` and `SparkOptions`."""
+    """Keywords of `Application` for single options of `kafka=`, `spark=` and `state=`."""
 
     processing_guarantee: ProcessingGuarantee
     consumer_extra_config: dict[str, Any] | None
@@ -92,6 +94,11 @@ class FlatKeywords(ApplicationKeywords, total=False):
     broker_availability_timeout: float | None
     master: str | None
     spark_config: dict[str, str] | None
+    state_ttl: Duration | None
+    recover: Recovery
+    on_state_change: StateChange
+    durability: Durability
+    persistence: Persistence
 
 
 class _Options:
@@ -177,3 +184,40 @@ class SparkOptions(_Options):
             given, flat["spark"] = None, given
         keywords = {"master": "master", "spark": "session", "spark_config": "config"}
         return cls.joined("spark", given, flat, keywords)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOptions(_Options):
+    """How an application keeps its state: `Application(state=StateOptions(...))`.
+
+    >>> StateOptions(ttl=86_400_000, recover="auto").durability
+    'power'
+
+    Args:
+        ttl: How long state is seen that is set without a `ttl`, by the time of the stream:
+            milliseconds or a `timedelta`. Default: forever.
+        recover: What happens when files of the state turn out to be damaged: "stop" with an error
+            that names them and the command that repairs them, or "auto": go back to the last batch
+            that is whole, and go on.
+        on_change: What happens when the program has changed so that state would be lost (another
+            window length, another name, another key): "refuse" to run, or "accept" that the old
+            state is set aside or dropped and the new one starts empty.
+        durability: What a batch survives once its outputs can be seen. "power": a power cut; the
+            run waits until the local disk has what the batch needs. "process": the death of
+            processes; the run does not wait.
+        persistence: "directory", or "none": state in a temporary folder that is deleted after
+            the run.
+    """
+
+    ttl: Duration | None = None
+    recover: Recovery = "stop"
+    on_change: StateChange = "refuse"
+    durability: Durability = "power"
+    persistence: Persistence = "directory"
+
+    @classmethod
+    def of(cls, given: Any, flat: dict[str, Any]) -> StateOptions:
+        """Return the options of `state=` and of single keywords."""
+        same = {name: name for name in ("recover", "durability", "persistence")}
+        keywords = {"state_ttl": "ttl", "on_state_change": "on_change", **same}
+        return cls.joined("state", given, flat, keywords)

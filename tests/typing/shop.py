@@ -120,6 +120,7 @@ class Pages(mp.PollSource):
 
 options = mp.KafkaOptions(processing_guarantee="at-least-once", broker_availability_timeout=60)
 mp.Application("host:9092", kafka=options, spark=mp.SparkOptions(master="local[2]"))
+mp.Application(state=mp.StateOptions(ttl=timedelta(days=1), on_change="accept"))
 mp.Application(master="local[2]", spark_config={"spark.ui.enabled": "true"}, commit_every=100)
 mp.Application(consumer_group="sources").dataframe(source=Table("table")).concat(
     app.dataframe(source=Pages())

@@ -8,6 +8,7 @@ mp.Application(processing_guarantee="once")  # E: "processing_guarantee"
 mp.KafkaOptions(processing_guarantee="once")  # E: "processing_guarantee"
 mp.Application(kafka={})  # E: "kafka"
 mp.Application(recover="yes")  # E: "recover"
+mp.StateOptions(durability="disk")  # E: "durability"
 app.topic("clicks", value_deserializer="jsn")  # E: "value_deserializer"
 sdf = app.dataframe(app.topic("clicks"))
 

@@ -145,7 +145,14 @@ def test_a_configuration_shows_no_secret():
 # --- options that belong together -----------------------------------------------------------
 
 
-def test_options_of_kafka_and_of_spark_are_objects(tmp_path):
+def test_options_of_state_kafka_and_spark_are_objects(tmp_path):
+    state = mp.StateOptions(
+        ttl=60_000,
+        recover="auto",
+        on_change="accept",
+        durability="process",
+        persistence="none",
+    )
     kafka = mp.KafkaOptions(
         processing_guarantee="at-least-once",
         consumer_extra_config={"a": 1},
@@ -154,8 +161,13 @@ def test_options_of_kafka_and_of_spark_are_objects(tmp_path):
     )
     spark = mp.SparkOptions(master="local[3]", config={"c": "3"})
 
-    app = Application("host:9092", kafka=kafka, spark=spark, state_dir=tmp_path, loglevel=None)
+    app = Application(
+        "host:9092", state=state, kafka=kafka, spark=spark, state_dir=tmp_path, loglevel=None
+    )
 
+    assert app.config.state_ttl_ms == 60_000
+    assert (app.config.recover, app.config.on_state_change) == ("auto", "accept")
+    assert (app.config.durability, app.config.persistence) == ("process", "none")
     assert app.config.processing_guarantee == "at-least-once"
     assert app.config.consumer_extra_config == {"a": 1}
     assert app.config.producer_extra_config == {"b": 2}
@@ -172,6 +184,11 @@ def test_each_of_them_may_be_a_keyword_of_its_own(tmp_path):
         broker_availability_timeout=5,
         master="local[3]",
         spark_config={"c": "3"},
+        state_ttl=60_000,
+        recover="auto",
+        on_state_change="accept",
+        durability="process",
+        persistence="none",
         loglevel=None,
     )
     together = Application(
@@ -182,6 +199,13 @@ def test_each_of_them_may_be_a_keyword_of_its_own(tmp_path):
             broker_availability_timeout=5,
         ),
         spark=mp.SparkOptions(master="local[3]", config={"c": "3"}),
+        state=mp.StateOptions(
+            ttl=60_000,
+            recover="auto",
+            on_change="accept",
+            durability="process",
+            persistence="none",
+        ),
         loglevel=None,
     )
 
@@ -200,6 +224,11 @@ def test_each_of_them_may_be_a_keyword_of_its_own(tmp_path):
             {"spark": mp.SparkOptions(), "spark_config": {"a": "b"}},
             r"and spark_config= beside it(.|\n)*Fix: SparkOptions\(config=...\) only",
         ),
+        (
+            {"state": mp.StateOptions(), "on_state_change": "accept"},
+            r"and on_state_change= beside it(.|\n)*Fix: StateOptions\(on_change=...\) only",
+        ),
+        ({"state": "state"}, r"state= takes StateOptions, got 'state'"),
         ({"kafka": mp.KafkaOptions(processing_guarantee="once")}, "must be one of 'exactly-once'"),
     ],
 )
