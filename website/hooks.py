@@ -143,18 +143,18 @@ def _public_names() -> set[str]:
     package = ROOT / "src" / "millpond"
     modules = {
         "millpond": package / "__init__.py",
-        "millpond.testing": package / "testing.py",
+        "millpond.testing": package / "testing" / "__init__.py",
         "millpond.admin": package / "admin" / "__init__.py",
         "millpond.errors": package / "errors.py",
         "millpond.options": package / "options.py",
     }
     names = {f"{module}.{name}" for module, path in modules.items() for name in _exported(path)}
     places = {
-        "millpond.Application": package / "app.py",
+        "millpond.Application": package / "app" / "application.py",
         "millpond.StreamingDataFrame": package / "frame.py",
         "millpond.State": package / "state" / "view.py",
         "millpond.admin.Admin": package / "admin" / "__init__.py",
-        "millpond.testing.LocalEngine": package / "testing.py",
+        "millpond.testing.LocalEngine": package / "testing" / "engine.py",
     }
     for name, path in places.items():
         names |= {f"{name}.{method}" for method in _methods(path, name.rpartition(".")[2])}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+import math
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
+from millpond.arguments.duration import milliseconds
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
@@ -12,15 +16,20 @@ from millpond.options import (
     Durability,
     ErrorCallback,
     ErrorPolicy,
+    KafkaOptions,
     LostRecords,
     OffsetReset,
     Persistence,
     ProcessingGuarantee,
     Recovery,
+    SparkOptions,
     StateChange,
+    StateOptions,
 )
 
-__all__ = ["Config", "groups_for"]
+__all__ = ["Config", "groups_for", "seconds_of", "set_up_logging", "settings_of"]
+
+logger = logging.getLogger("millpond")
 
 # Records a batch reads at most where the user sets no limit: it bounds memory, and at the speed
 # of two cores it is a batch of a few seconds.
@@ -102,3 +111,67 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         msg = f"{name} must be one of {', '.join(map(repr, allowed))}; got {shown(value)}."
         raise ConfigError(msg + f"\nFix: {name}={allowed[0]!r}.")
+
+
+def settings_of(
+    address: str | ConnectionConfig | None,
+    kafka: KafkaOptions,
+    spark: SparkOptions,
+    state: StateOptions,
+) -> dict[str, Any]:
+    """Return the settings in the option objects of an application, by their names in `Config`."""
+    return {
+        "connection": _connection(address, kafka.broker_availability_timeout),
+        "processing_guarantee": kafka.processing_guarantee,
+        "consumer_extra_config": dict(kafka.consumer_extra_config),
+        "producer_extra_config": dict(kafka.producer_extra_config),
+        "master": spark.master,
+        "spark": spark.session,
+        "spark_config": dict(spark.config),
+        "state_ttl_ms": None if state.ttl is None else milliseconds(state.ttl, "state_ttl"),
+        "recover": state.recover,
+        "on_state_change": state.on_change,
+        "durability": state.durability,
+        "persistence": state.persistence,
+    }
+
+
+def seconds_of(name: str, given: float | timedelta) -> float:
+    """Return a length in seconds."""
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < math.inf:
+        msg = f"{name} is seconds or a timedelta, more than 0; got {shown(given)}."
+        raise ConfigError(f"{msg}\nFix: {name}=60.")
+    return float(seconds)
+
+
+def _connection(
+    given: str | ConnectionConfig | None, patience: float | None
+) -> ConnectionConfig | None:
+    """Return how to connect to Kafka; None: topics are those of the embedded log."""
+    if patience is not None and (not isinstance(patience, int | float) or not patience >= 0):
+        msg = f"broker_availability_timeout is seconds, 0 or more; got {shown(patience)}."
+        raise ConfigError(msg + "\nFix: broker_availability_timeout=120.")
+    if given is None:
+        return None
+    connection = ConnectionConfig.of(given)
+    return connection if patience is None else replace(connection, patience=patience or math.inf)
+
+
+def set_up_logging(level: str | int) -> None:
+    """Show what the logger `millpond` has from a level on.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    try:
+        logger.setLevel(level)
+    except ValueError:
+        msg = f"there is no loglevel {level!r}.\nFix: loglevel='INFO'."
+        raise ConfigError(msg) from None
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s millpond: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False

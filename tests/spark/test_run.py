@@ -189,7 +189,7 @@ def test_a_second_application_of_the_group_is_refused(make_app):
 
 def wait_until_held(app):
     deadline = time.monotonic() + 60
-    while app._running is None and time.monotonic() < deadline:
+    while not app._runner.is_running and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

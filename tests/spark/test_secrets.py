@@ -52,7 +52,7 @@ assert app.run() == [1, 2]
 
 warned = []
 logging.getLogger("millpond").addFilter(lambda record: warned.append(record.getMessage()) or True)
-app._session()
+app._runner.session()
 assert not [line for line in warned if "no effect" in line]
 
 from pyspark import SparkContext

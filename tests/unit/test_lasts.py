@@ -75,7 +75,7 @@ def test_a_repair_starts_spark_as_the_run_behind_it_wants_it(tmp_path, told, mon
     def damaged(*_):
         raise DamagedStateError("offsets/3 is damaged.\nFix: repair.")
 
-    monkeypatch.setattr(app, "_run", damaged)
+    monkeypatch.setattr(app._runner, "_start", damaged)
     for limits, lasts in [({}, True), ({"drain": True}, False)]:
         with pytest.raises(Started):
             app.run(**limits)

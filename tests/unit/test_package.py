@@ -38,6 +38,6 @@ def test_reports_can_be_cut():
     app = millpond.Application(loglevel=None)
     assert app.reports[-1:] == []
 
-    app._reports.extend(BatchReport(n) for n in range(3))
+    app._runner.reports.extend(BatchReport(n) for n in range(3))
 
     assert [report.batch_id for report in app.reports[-2:]] == [1, 2]

@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any, Literal
 
 from millpond.arguments.windows import Clocking, TimeWindow, loosest
+from millpond.connectors.protocols import SourceSettings
 from millpond.errors import ConfigError
 from millpond.program.steps import Late, Map, Read, Step, Watermark, Window
 from millpond.state.codec import Codec
@@ -109,6 +110,22 @@ class Graph:
             raise ConfigError(msg)
         self.steps.append(step)
         return step
+
+    def add_source(self, settings: SourceSettings) -> SourceSettings:
+        """Add a source that is read; return it.
+
+        Raises:
+            ConfigError: there is one of its name.
+        """
+        if settings.name in self.sources:
+            msg = (
+                f"there is a frame for {settings.name!r} already.\n"
+                "Fix: use that frame twice (each use is a branch), or give the source another "
+                "name. To build the program again, as in a notebook: app.clear_graph() first."
+            )
+            raise ConfigError(msg)
+        self.sources[settings.name] = settings
+        return settings
 
     def cleared(self) -> Graph:
         """Return an empty graph of the same application; this one takes no more steps."""

@@ -1,35 +1,29 @@
-"""`Application`: names topics, makes frames, and `run()` joins plan and Spark.
+"""`Application`: names topics, makes frames, and runs them.
 
-Takes settings and the user's frames; gives a running query and what comes out of it.
+Takes settings; gives frames, and what comes out of a run. `runner` does the running.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
-import math
-import shutil
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
+from millpond.app.backfill import run_backfill
+from millpond.app.broker import make_broker
+from millpond.app.not_here import NotHere
+from millpond.app.runner import Runner
 from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
-from millpond.arguments.hints import missing, public
 from millpond.arguments.quix import APPLICATION, check_keywords, warn_ignored
 from millpond.arguments.windows import MAX_FUTURE_MS
-from millpond.config import Config
+from millpond.config import Config, seconds_of, set_up_logging, settings_of
 from millpond.connectors.as_source import as_source
 from millpond.connectors.connection import ConnectionConfig
-from millpond.connectors.embedded import EmbeddedBroker
-from millpond.connectors.log import Log
 from millpond.connectors.protocols import (
-    Broker,
     PollSource,
     Source,
     SourceSettings,
@@ -37,12 +31,11 @@ from millpond.connectors.protocols import (
     TopicProducer,
 )
 from millpond.connectors.serde import Deserializer, Serializer
-from millpond.connectors.sources import FileSource, ListSource, SparkSource
+from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
 from millpond.driver.gather import BatchReport
 from millpond.driver.waiting import Waiting
-from millpond.errors import ConfigError, DamagedStateError, MillpondError, StateError, shown
-from millpond.folders import Scratch
+from millpond.errors import ConfigError
 from millpond.frame import StreamingDataFrame, clocking
 from millpond.options import (
     ErrorCallback,
@@ -58,36 +51,22 @@ from millpond.options import (
 from millpond.program import load_guard
 from millpond.program.explain import explain
 from millpond.program.graph import Graph, GraphOptions
+from millpond.program.migrate import Lift, add_migration
 from millpond.program.plan import make_plan
 from millpond.program.routes import goes_on
 from millpond.program.steps import Read, SourceInfo
 from millpond.state.codec import Codec
-from millpond.storage.directory import StateDirectory
-from millpond.storage.files import Files
 
 if TYPE_CHECKING:
     from millpond.operations.items import StateItem
-    from millpond.program.plan import Plan
-    from millpond.spark.request import Backfill, Limits
     from millpond.storage.compare import Verdict
-    from millpond.storage.lock import Hold
 
 __all__ = ["Application"]
 
-logger = logging.getLogger("millpond")
-
 T = TypeVar("T", bound=type)
-Lift = TypeVar("Lift", bound=Callable[[dict[Any, Any]], dict[Any, Any]])
-
-_HINTS = {
-    "add_source": "app.dataframe(source=...) reads a list, files, a rate, Spark, or a mp.Source.",
-    "is_quix_app": "there is no Quix Cloud here.",
-    "setup_topics": "leave it out: topics that are missing are made when the program starts.",
-    "dataframes": "app.explain() shows what was built.",
-}
 
 
-class Application:
+class Application(NotHere):
     """A stateful stream-processing program.
 
     >>> import millpond as mp
@@ -164,12 +143,9 @@ class Application:
             check_session(engine.session)
         refuse_async(on_processing_error, "on_processing_error=")
         self.config = Config(
-            connection=_connection(broker_address, broker.broker_availability_timeout),
-            processing_guarantee=broker.processing_guarantee,
+            **settings_of(broker_address, broker, engine, kept),
             auto_create_topics=auto_create_topics,
             on_lost_records=on_lost_records,
-            consumer_extra_config=dict(broker.consumer_extra_config),
-            producer_extra_config=dict(broker.producer_extra_config),
             consumer_group="default" if consumer_group is None else consumer_group,
             state_dir="state" if state_dir is None else str(state_dir),
             topics_dir=str(topics_dir),
@@ -178,67 +154,18 @@ class Application:
             max_records_per_batch=max_records_per_batch,
             on_error=on_error,
             on_processing_error=on_processing_error,
-            recover=kept.recover,
-            on_state_change=kept.on_change,
-            durability=kept.durability,
-            persistence=kept.persistence,
-            state_ttl_ms=None if kept.ttl is None else milliseconds(kept.ttl, "state_ttl"),
-            step_timeout=None if step_timeout is None else _seconds("step_timeout", step_timeout),
-            stop_timeout=_seconds("stop_timeout", stop_timeout),
-            master=engine.master,
-            spark=engine.session,
-            spark_config=dict(engine.config),
+            step_timeout=None if step_timeout is None else seconds_of("step_timeout", step_timeout),
+            stop_timeout=seconds_of("stop_timeout", stop_timeout),
             loglevel=loglevel,
         )
         self.codec = Codec()
         self.graph = Graph(GraphOptions(on_error, on_processing_error, self.codec))
         self.topics: dict[str, Topic] = {}
-        self.broker = self._make_broker()
-        self._reports: deque[BatchReport] = deque(maxlen=1000)
-        self._running: Any = None
-        self._lasts = True
-        """Whether what is run, or will be, is to run for long; decides how Java is started."""
+        self.broker = make_broker(self.config, self.topics)
+        self._runner = Runner(self)
         if loglevel is not None:
-            _set_up_logging(loglevel)
+            set_up_logging(loglevel)
         warn_ignored("Application()", others, APPLICATION)
-
-    def _make_broker(self) -> Broker:
-        config = self.config
-        creates, skips_lost = config.auto_create_topics, config.on_lost_records == "skip"
-        if config.connection is None:
-            log = Log(Path(config.topics_dir).absolute())
-            return EmbeddedBroker(log, self.topics, creates=creates, skips_lost=skips_lost)
-        from millpond.connectors.kafka.broker import KafkaBroker
-        from millpond.connectors.kafka.connection import Connection
-
-        connection = Connection(
-            config.connection, config.consumer_extra_config, config.producer_extra_config
-        )
-        return KafkaBroker(
-            connection,
-            self.topics,
-            creates=creates,
-            guarantee=config.processing_guarantee,
-            skips_lost=skips_lost,
-        )
-
-    def __reduce__(self) -> Any:
-        msg = (
-            "a function that runs in workers refers to the application itself, which stays on the "
-            "driver.\nFix: pass it what it needs: the topic, a number, a name."
-        )
-        raise MillpondError(msg)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing("an application", name, public(Application), _HINTS)
-
-        @classmethod
-        def Quix(cls, *_: Any, **__: Any) -> Any:
-            """Say what to call instead: programs of Quix Streams have this."""
-            msg = f"there is no Quix Cloud here ({here()})."
-            raise ConfigError(f"{msg}\nFix: Application(broker_address=...).")
 
     # --- topics and frames ------------------------------------------------------------------
 
@@ -315,24 +242,13 @@ class Application:
         if (topic is None) == (source is None):
             msg = "dataframe() takes a topic or a source.\nFix: app.dataframe(app.topic('clicks'))."
             raise ConfigError(msg)
-        settings = self._checked(topic if topic is not None else source)
-        self.graph.sources[settings.name] = settings
+        given = topic if topic is not None else source
+        settings = self.graph.add_source(as_source(given, self.codec, self.graph.sources))
         read = Read(call_site=here(), name=settings.name, source=SourceInfo.of(settings))
         ttl_ms = self.config.state_ttl_ms
         if state_ttl is not None:
             ttl_ms = milliseconds(state_ttl, "state_ttl")
         return StreamingDataFrame(self.graph, self.graph.add(read), ttl_ms)
-
-    def _checked(self, given: Any) -> SourceSettings:
-        settings = as_source(given, self.codec, self.graph.sources)
-        if settings.name in self.graph.sources:
-            msg = (
-                f"there is a frame for {settings.name!r} already.\n"
-                "Fix: use that frame twice (each use is a branch), or give the source another "
-                "name. To build the program again, as in a notebook: app.clear_graph() first."
-            )
-            raise ConfigError(msg)
-        return settings
 
     def clear_graph(self) -> None:
         """Remove every frame with its steps, so that the program can be built again.
@@ -347,8 +263,7 @@ class Application:
         >>> app.explain().count("topic 'clicks'")
         1
         """
-        if self._running is not None:
-            raise MillpondError("this application is running.\nFix: stop() it first.")
+        self._runner.check_idle()
         self.graph = self.graph.cleared()
 
     def register_type(self, registered: T) -> T:
@@ -387,20 +302,7 @@ class Application:
                 "clicks/default".
             from_version: The version of the values that the function receives.
         """
-        if type(from_version) is not int or from_version < 1:
-            msg = f"from_version must be an int of 1 or more, got {shown(from_version)}."
-            raise ConfigError(msg + "\nFix: from_version=1 for what has no version yet.")
-        lifts = self.graph.migrations.setdefault(store, {})
-        if from_version in lifts:
-            msg = f"there is a migration of {store!r} from version {from_version} already."
-            raise ConfigError(msg + f"\nFix: from_version={from_version + 1}.")
-
-        def take(function: Lift) -> Lift:
-            refuse_async(function, "@app.migration")
-            lifts[from_version] = function
-            return function
-
-        return take
+        return add_migration(self.graph.migrations, store, from_version)
 
     # --- running ----------------------------------------------------------------------------
 
@@ -435,24 +337,12 @@ class Application:
             drain: Process the records that exist now, then stop.
         """
         load_guard.stop_at(self, "run()")
-        from millpond.spark.request import Limits
-
         if timeout < 0 or count < 0:
             msg = f"timeout and count must be 0 or more, got {timeout} and {count}."
             raise ConfigError(msg + "\nFix: leave them out to run without end.")
-        if self._running is not None:
-            msg = "this application is running already.\nFix: stop() it first."
-            raise MillpondError(msg)
-        has_end = bool(timeout or count or drain or self._is_finite())
-        self._lasts = not has_end
-        limits = Limits(timeout, count, drain, collect=collect and has_end, metadata=metadata)
-        try:
-            return self._run(limits)
-        except DamagedStateError as error:
-            if self.config.recover != "auto" or self.config.persistence == "none":
-                raise
-            self._repair(error)
-        return self._run(limits)
+        return self._runner.run(
+            timeout=timeout, count=count, drain=drain, collect=collect, metadata=metadata
+        )
 
     def backfill(
         self,
@@ -482,134 +372,7 @@ class Application:
                 fail are written to the dead letters in any case.
         """
         load_guard.stop_at(self, "backfill()")
-        from millpond.spark.request import Backfill, Limits
-
-        if live_from not in ("earliest", "latest"):
-            msg = f"live_from must be 'earliest' or 'latest', got {shown(live_from)}."
-            raise ConfigError(msg + "\nFix: live_from='earliest': the files end where it begins.")
-        topics = [name for name, s in self.graph.sources.items() if isinstance(s, Topic)]
-        for name in {**(files or {}), **(until or {})}:
-            if name not in topics:
-                msg = f"the application reads the topics {topics}, not {name!r}."
-                raise ConfigError(msg + "\nFix: name one of these.")
-        if self.config.persistence == "none":
-            msg = "a backfill makes state, and persistence='none' keeps none."
-            raise ConfigError(msg + "\nFix: leave persistence= out.")
-        self._lasts = True
-        directory = self._directory(ExitStack())
-        manifest = directory.load()
-        begun = {} if manifest is None else manifest.backfill
-        is_new = manifest is None or directory.checkpoint(manifest).last() is None
-        if not is_new and not begun:
-            msg = f"group {self.config.consumer_group!r} has state already; history comes first."
-            raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
-        if begun and sorted(begun["live"]) != sorted(files or {}):
-            msg = f"a backfill was begun with files for {sorted(begun['live']) or 'no topic'}."
-            raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
-        ends = {n: {str(p): o for p, o in found.items()} for n, found in (until or {}).items()}
-        if begun and ends not in ({}, begun["until"]):
-            msg = f"a backfill was begun that reads up to {begun['until'] or 'where topics end'}."
-            raise StateError(msg + "\nFix: give the same until=, or start over: clear_state(True).")
-        if not begun:
-            begun = {"until": ends, "live": self._live(files, live_from), "outputs": outputs}
-        outputs = begun.get("outputs", outputs)
-        backfill = Backfill(dict(files or {}), begun["until"], outputs, begun)
-        limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False)
-        self._run(limits, backfill)
-        if backfill.dead:
-            logger.warning(
-                "%s record(s) of the backfill failed and were written to topic %r",
-                *(f"{backfill.dead:,}", f"{self.config.consumer_group}.dead-letters"),
-            )
-        from millpond.operations.mutations import end_backfill
-        from millpond.operations.session import Opened
-
-        end_backfill(Opened(self, None, {}))
-        return backfill.read
-
-    def _live(self, files: dict[str, FileSource] | None, place: str) -> dict[str, dict[str, int]]:
-        """Return where the live run begins to read the topics for which there are files."""
-        self.broker.connect()
-        for name in files or {}:
-            self.broker.prepare(self.topics[name], reads=True)
-        return {n: self.broker.reader(self.topics[n]).initial(place) for n in files or {}}
-
-    def _run(self, limits: Limits, backfill: Backfill | None = None) -> list[Any]:
-        from millpond.spark.request import Program
-        from millpond.spark.run import SparkRun
-        from millpond.spark.session import check_start
-
-        check_start(self.config.master, self.config.spark, self.config.spark_config)
-        with ExitStack() as stack:
-            directory = self._directory(stack)
-            hold = stack.enter_context(directory.held("running"))
-            program = Program(
-                self.config,
-                self.graph,
-                self.codec,
-                self.broker,
-                self.topics,
-                self._reports,
-                self._session,
-                self._fit_state,
-            )
-            self._running = SparkRun(program, directory, limits, hold, backfill)
-            try:
-                return self._running.run()  # type: ignore[no-any-return]
-            finally:
-                self._running = None
-
-    def _fit_state(self, plan: Plan, hold: Hold) -> None:
-        """Change the state so that the program can go on with it, where that was accepted."""
-        if self.config.persistence == "none":
-            return
-        from millpond.operations.fit import fit
-        from millpond.operations.session import Opened
-
-        opened = Opened(self, None, {})
-        opened.hold = opened.directory.hold = hold
-        fit(opened, plan, self._accepts)
-
-    @property
-    def _accepts(self) -> bool:
-        return self.config.on_state_change == "accept"
-
-    def _repair(self, error: DamagedStateError) -> None:
-        from millpond.operations.recovery import repair
-        from millpond.operations.session import Opened
-
-        logger.warning("%s", str(error).partition("\nFix:")[0])
-        self._session()  # as the run wants it that comes next and shares it
-        logger.warning("%s", repair(Opened(self, None, {}), lose_edits=False))
-
-    def _is_finite(self) -> bool:
-        return all(isinstance(source, ListSource) for source in self.graph.sources.values())
-
-    def _directory(self, stack: ExitStack) -> StateDirectory:
-        path = self.config.state_dir
-        if self.config.persistence == "none":
-            path = str(stack.enter_context(Scratch("millpond-state-")))
-        return StateDirectory(path, self.config.consumer_group, self._files)
-
-    def _files(self) -> Files:
-        """Return the files of a state directory that only Hadoop can reach."""
-        from millpond.spark.internals.hadoop import HadoopFiles
-
-        return HadoopFiles(self._session(self.config.state_dir))
-
-    def _session(self, state_dir: str = "") -> Any:
-        """Return the session that all of this application shares."""
-        from millpond.spark.session import open_session
-
-        config = self.config
-        return open_session(
-            config.master,
-            config.spark,
-            config.spark_config,
-            config.consumer_group,
-            state_dir,
-            lasts=self._lasts,
-        )
+        return run_backfill(self, self._runner, files or {}, until or {}, live_from, outputs)
 
     @property
     def reports(self) -> list[BatchReport]:
@@ -618,7 +381,7 @@ class Application:
         >>> Application(consumer_group="shop").reports
         []
         """
-        return list(self._reports)
+        return list(self._runner.reports)
 
     @property
     def waiting(self) -> list[Waiting]:
@@ -630,7 +393,7 @@ class Application:
         >>> Application(consumer_group="shop").waiting
         []
         """
-        return [] if self._running is None else list(self._running.waiting)
+        return self._runner.waiting
 
     def stop(self, fail: bool = False) -> None:
         """Stop the run after the current batch. Can be called from any thread.
@@ -640,8 +403,7 @@ class Application:
         Args:
             fail: Not needed; for programs of Quix Streams. A run that fails raises.
         """
-        if self._running is not None:
-            self._running.stop()
+        self._runner.stop()
 
     def clear_state(self, reset_offsets: bool = False) -> None:
         """Delete the state of the group; the next run continues with the next record.
@@ -656,20 +418,8 @@ class Application:
         Raises:
             GroupInUseError: while an application of the group is running.
         """
-        if load_guard.is_left_out("clear_state()"):
-            return
-        foreign = [s for s in self.graph.sources.values() if isinstance(s, SparkSource)]
-        if foreign and not reset_offsets:
-            msg = (
-                f"the offsets of {foreign[0].name!r} are Spark's own and cannot be kept without "
-                "the state.\nFix: clear_state(reset_offsets=True), which starts over."
-            )
-            raise ConfigError(msg)
-        directory = StateDirectory(self.config.state_dir, self.config.consumer_group, self._files)
-        with directory.held("clear_state()"):
-            directory.clear(reset_offsets=reset_offsets)
-            if reset_offsets:
-                shutil.rmtree(directory.spool(self.config.topics_dir), ignore_errors=True)
+        if not load_guard.is_left_out("clear_state()"):
+            self._runner.clear(reset_offsets=reset_offsets)
 
     def scan_state(self) -> Iterator[StateItem]:
         """Yield everything the group's state holds, as of the last committed batch.
@@ -679,11 +429,7 @@ class Application:
         >>> list(Application(consumer_group="new").scan_state())
         []
         """
-        from millpond.operations.queries import scan
-        from millpond.operations.session import Opened
-
-        opened = Opened(self, None, {})
-        return iter(()) if opened.is_empty() else scan(opened)
+        return self._runner.scan()
 
     def check(self, accept: bool = False) -> list[Verdict]:
         """Compare the program with its existing state; `run` refuses what this refuses.
@@ -700,12 +446,7 @@ class Application:
         Args:
             accept: Accept exactly this change: the next run does not refuse it.
         """
-        with ExitStack() as stack:
-            directory, plan = self._directory(stack), make_plan(self.graph)
-            if accept:
-                with directory.held("check --accept"):
-                    return directory.accept(plan)
-            return directory.compare(plan, accept=self._accepts)
+        return self._runner.check(accept=accept)
 
     def explain(self) -> str:
         """Return the plan as text: stages, names, how each runs, the user's file and line.
@@ -756,39 +497,3 @@ class Application:
             given = {"auto_commit_enable": "this consumer joins no group and commits no offsets"}
             warn_ignored("get_consumer()", given, given)
         return self.broker.consumer()
-
-
-def _seconds(name: str, given: float | timedelta) -> float:
-    """Return a length in seconds."""
-    seconds = given.total_seconds() if isinstance(given, timedelta) else given
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 < seconds < math.inf:
-        msg = f"{name} is seconds or a timedelta, more than 0; got {shown(given)}."
-        raise ConfigError(f"{msg}\nFix: {name}=60.")
-    return float(seconds)
-
-
-def _connection(
-    given: str | ConnectionConfig | None, patience: float | None
-) -> ConnectionConfig | None:
-    """Return how to connect to Kafka; None: topics are those of the embedded log."""
-    if patience is not None and (not isinstance(patience, int | float) or not patience >= 0):
-        msg = f"broker_availability_timeout is seconds, 0 or more; got {shown(patience)}."
-        raise ConfigError(msg + "\nFix: broker_availability_timeout=120.")
-    if given is None:
-        return None
-    connection = ConnectionConfig.of(given)
-    return connection if patience is None else replace(connection, patience=patience or math.inf)
-
-
-def _set_up_logging(level: str | int) -> None:
-    try:
-        logger.setLevel(level)
-    except ValueError:
-        msg = f"there is no loglevel {level!r}.\nFix: loglevel='INFO'."
-        raise ConfigError(msg) from None
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s millpond: %(message)s"))
-        logger.addHandler(handler)
-        logger.propagate = False
