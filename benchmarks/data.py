@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 
 FILES = 16
 

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 import millpond as mp
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 
 HOURS = 10
 HOUR_MS = 3_600_000

@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.timestamp_pb2 import Timestamp  # noqa: F401  (order.proto imports its file)
 from machine import SPARK_JARS, free_ports, java, run
 
-from millpond.connectors.log import locked
+from millpond.connectors.segments import locked
 
 __all__ = ["AN_ORDER", "A_CLICK", "A_PERSON", "CLICK", "NEWER", "PERSON", "Apicurio", "Order"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from millpond.connectors.log import locked
+from millpond.connectors.segments import locked
 
 __all__ = ["SPARK_JARS", "Process", "compiled", "free_ports", "jars", "java", "run", "set_clock_by"]
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 import millpond as mp
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 from millpond.wire.headers import encode_headers
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 import millpond as mp
 from millpond.config import DEFAULT_BATCH
 from millpond.connectors.as_source import as_source
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.sources import LogReader
 from millpond.driver.timekeeper import Clockwork
 from millpond.spark import source

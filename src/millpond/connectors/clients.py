@@ -23,8 +23,9 @@ from millpond.arguments.quix import (
     warn_ignored,
 )
 from millpond.connectors.asked import ConsumerHints, ProducerHints
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
 from millpond.connectors.protocols import TopicWriter
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic, check_name
 from millpond.errors import ConfigError, SerializationError, TopicError, shown

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from millpond.connectors.log import durable_write
+from millpond.connectors.topic_file import durable_write
 from millpond.documents import parsed, sealed, unsealed
 from millpond.errors import DamagedStateError, TopicError
 from millpond.folders import make_folder

@@ -1,13 +1,10 @@
 """The embedded log: topics as folders, for a laptop, a test, a demo.
 
-    topics/<topic>/topic.json                                  number of partitions
-    topics/<topic>/<partition>/<first offset>-<end>.arrow      see `segments`
+    topics/<topic>/topic.json                                  see `topic_file`
+    topics/<topic>/<partition>/<first offset>-<end>.arrow      see `log_partition`, `segments`
 
 Takes tables of (key, value, timestamp, headers), gives them back by offset. Offsets are dense.
-Appending holds the partition's lock. Small segments are merged into larger ones meanwhile (see
-`merging`), so a reader that finds a file gone lists the folder again. A segment remembers the last
-batch of every writer, in the file itself: a batch that is written again is a no-op. Nothing is ever
-trimmed: offsets that are in no file were lost, and are not given to other records.
+Nothing is ever trimmed: offsets that are in no file were lost, and are not given to other records.
 """
 
 from __future__ import annotations
@@ -15,314 +12,25 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
-import threading
-import time
-from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 
-from millpond.connectors.merging import Merger
-from millpond.connectors.segments import (
-    SEGMENT,
-    Listing,
-    Segment,
-    check,
-    listed,
-    locked,
-    move_mark,
-    opened,
-    segments_gone,
-    sync,
-    sync_above,
-    sync_folder,
-    write_segment,
-    writers_of,
-    writing,
-)
-from millpond.documents import sealed, unsealed
-from millpond.errors import DamagedTopicError, TopicError, shown
+from millpond.connectors import topic_file
+from millpond.connectors.log_partition import Partition
+from millpond.connectors.segments import locked, sync_above, sync_folder, writing
+from millpond.connectors.topic_file import folders, read_topic, used
+from millpond.errors import DamagedTopicError, TopicError
 from millpond.folders import make_folder
 
-__all__ = ["SEGMENT", "Log", "Partition", "durable_write", "locked"]
+__all__ = ["Log"]
 
 logger = logging.getLogger("millpond")
 
-# Seconds after the last change of a folder from which on its time tells whether it changed again:
-# file systems count in ticks of some milliseconds.
-_TICK = 1.0
-
-# How often a folder is listed where files are missing: they may be merged in that moment.
-_LOOKS = 5
-
-# What topic.json has of a topic that was created only because it is read.
-_INPUT = "created_as_input"
-
 # Where a topic is moved before its files are deleted.
 _DELETED = ".deleted"
-
-# Versions of topic.json; from 2 on, segments have their end in their names.
-_FORMAT, _READABLE = 2, (1, 2)
-
-# Before the name of a writer: what its last batch read. Without it: the number of that batch.
-_READS = "reads:"
-
-
-class Partition:
-    """One partition: a folder of segments. Remembers what it last saw of it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._segments: list[Segment] = []
-        self._seen = -1
-        """When the folder was last changed, as of the list; -1: it must be listed again."""
-        self._end = 0
-        self._tail = 0
-        """Where the records end that are there; before the end if the last ones were lost."""
-        self._mark = 0
-        self._writers: tuple[Segment | None, dict[str, Any]] = (None, {})
-        self._mutex = threading.Lock()  # the run's callback thread, producers and consumers share
-        self._merger = Merger(path)
-
-    def end(self) -> int:
-        """Return the offset of the next record to be appended."""
-        self.segments()
-        return self._end
-
-    def segments(self, *, again: bool = False) -> list[Segment]:
-        """Return the segments that are there now."""
-        with self._mutex:
-            changed = self._changed()
-            if again or changed != self._seen or self._seen < 0:
-                found = self._listed()
-                self._segments, self._mark = found.segments, found.mark
-                self._tail = self._end_of(found.segments[-1]) if found.segments else 0
-                # Never back: a list that is made while files are merged may lack some.
-                self._end = max(self._end, self._tail, self._mark)
-                is_settled = time.time_ns() - changed > _TICK * 1e9
-                self._seen = changed if is_settled else -1
-            return self._segments
-
-    def _changed(self) -> int:
-        try:
-            return self.path.stat().st_mtime_ns
-        except FileNotFoundError:
-            return -1
-
-    def _listed(self) -> Listing:
-        """List the folder; once more where it looks as if files were merged in that moment."""
-        with suppress(FileNotFoundError):
-            found = listed(self.path)
-            while not _is_dense(found):
-                before, found = found, listed(self.path)
-                if found == before:  # files were deleted
-                    break
-            return found
-        return Listing([], [], 0)
-
-    def _end_of(self, segment: Segment) -> int:
-        if segment.end is not None:
-            return segment.end
-        with opened(segment) as parts:
-            rows: int = sum(part.num_rows for part in parts)
-        return segment.first + rows
-
-    def read(self, start: int, end: int, *, skips_lost: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the records from `start` up to, not including, `end`.
-
-        Args:
-            start: The first offset.
-            end: The offset after the last one.
-            skips_lost: Whether segments that are damaged or gone are left out, with a warning.
-
-        Raises:
-            DamagedTopicError: one is damaged or gone, and is not left out.
-        """
-        if start >= end:
-            return
-        if end > self.end():
-            raise self._missing(start, end)
-        position, looks = start, 0
-        while position < end:
-            segment = self._at(position)
-            before = position
-            if segment is not None:
-                try:
-                    for part in self._read(segment, position, end):
-                        # Where some are left out, the others do not follow one another.
-                        yield _with_offsets(part, position) if skips_lost else part
-                        position += part.num_rows
-                except FileNotFoundError:  # merged with others since it was listed
-                    pass
-                except DamagedTopicError as error:
-                    position = self._after(error, position, skips_lost)
-            looks = 0 if position > before else looks + 1
-            if looks == _LOOKS:
-                gone = segments_gone(self.path, position, self._next(position))
-                position, looks = self._after(gone, position, skips_lost), 0
-            if looks:
-                self.segments(again=True)
-
-    def _after(self, error: DamagedTopicError, position: int, skips: bool) -> int:
-        """Return the next offset after what is damaged or gone, or raise."""
-        if not skips:
-            raise error
-        logger.warning("%s They are skipped.", str(error).partition("\n")[0])
-        return self._next(position)
-
-    def _read(self, segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        position = segment.first
-        with opened(segment) as parts:
-            for part in parts:
-                low, high = max(start, position), min(end, position + part.num_rows)
-                if low < high:
-                    yield part.slice(low - position, high - low)
-                position += part.num_rows
-                if position >= end:
-                    return
-
-    def _at(self, offset: int) -> Segment | None:
-        """Return the segment that an offset is in, by the list there is."""
-        place = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
-        return self._segments[place] if place >= 0 else None
-
-    def _next(self, offset: int) -> int:
-        """Return the first offset after one that is there, by the list there is; or the end."""
-        later = (segment.first for segment in self._segments if segment.first > offset)
-        return next(later, self._end)
-
-    def _missing(self, start: int, end: int) -> TopicError:
-        return TopicError(
-            f"records {start} to {end} of {self.path} are not there (it has "
-            f"0 to {self.end()}).\nFix: if the topic was deleted and created again, "
-            "start over with app.clear_state(reset_offsets=True)."
-        )
-
-    def record_bytes(self, offset: int) -> int:
-        """Return about how many bytes a record takes from an offset on."""
-        end = self.end()
-        segment = self._at(offset)
-        if segment is None or offset >= end:
-            return 0
-        with suppress(FileNotFoundError):
-            return segment.path.stat().st_size // max(1, self._end_of(segment) - segment.first)
-        return 0
-
-    def append(self, table: pa.Table, writer: str = "", batch: int = 0, reads: str = "") -> bool:
-        """Add records at the end; return False where the writer's batch is there already.
-
-        `reads` tells a batch from another one of its number: a digest of what it reads.
-        """
-        topic, number = self.path.parent.name, self.path.name
-        with (
-            writing(f"topic {topic!r}, partition {number},", self.path),
-            locked(self.path / "lock"),
-        ):
-            end = self._end_to_write()
-            last = self._segments[-1] if self._segments else None
-            writers = dict(self._writers_of(last))
-            if writer:
-                if self._has(writers, writer, batch, reads):
-                    return False
-                writers[writer] = batch
-                writers[_READS + writer] = reads
-            if table.num_rows == 0:
-                return True
-            written = write_segment(self.path, end, table, writers, ".writing")
-            self._writers = written, writers
-            move_mark(self.path, self._mark, end + table.num_rows)
-        self._merger.appended()
-        return True
-
-    def last_batch(self, writer: str) -> tuple[int, str]:
-        """Return the number of a writer's last batch, and its `reads`; -1 where there is none."""
-        segments = self.segments()
-        writers = self._writers_of(segments[-1] if segments else None)
-        return writers.get(writer, -1), writers.get(_READS + writer, "")
-
-    def _end_to_write(self) -> int:
-        """Return where the next record goes; to be called with the lock.
-
-        Not where the last records are lost: others would get their offsets, or, as the last batch
-        of each writer is lost with them, the same ones would be written twice.
-        """
-        end = self.end()
-        if self._tail < end:
-            self.segments(again=True)
-        if self._tail < end:
-            raise segments_gone(self.path, self._tail, end)
-        return end
-
-    def _writers_of(self, last: Segment | None) -> dict[str, Any]:
-        if self._writers[0] != last:
-            self._writers = last, {} if last is None else writers_of(last)
-        return self._writers[1]
-
-    def _has(self, writers: dict[str, Any], writer: str, batch: int, reads: str) -> bool:
-        last = writers.get(writer, -1)
-        if last > batch:  # only the last batch is ever replayed
-            msg = (
-                f"{self.path} has batch {last} of {writer!r}, which now writes batch "
-                f"{batch}: its state directory was put back to an older copy.\n"
-                "Fix: use the state directory that wrote the topic, or app.clear_state()."
-            )
-            raise TopicError(msg)
-        known = writers.get(_READS + writer, "")
-        if last == batch and known and reads and known != reads:
-            msg = (
-                f"{self.path} has batch {batch} of {writer!r}, which now writes another batch of "
-                "that number: what the first one read is lost from the state directory.\n"
-                "Fix: use the state directory that wrote the topic, or app.clear_state()."
-            )
-            raise TopicError(msg)
-        return bool(last == batch)
-
-    def merge(self) -> None:
-        """Merge small segments, as appending does from time to time."""
-        self._merger.merge()
-
-    def verify(self, start: int = 0) -> tuple[list[DamagedTopicError], int]:
-        """Read every segment with records from an offset on.
-
-        Returns:
-            What is damaged, and how many segments have no checksum.
-        """
-        damaged: list[DamagedTopicError] = []
-        unsummed = 0
-        position: int | None = start
-        for segment in self.segments(again=True):
-            if segment.end is not None and segment.end <= start:
-                continue
-            if position is not None and position < segment.first:
-                damaged.append(segments_gone(self.path, position, segment.first))
-            position = segment.end
-            try:
-                unsummed += not check(segment)
-                position = self._end_of(segment)
-            except DamagedTopicError as error:
-                damaged.append(error)
-        if position is not None and position < self._end:
-            damaged.append(segments_gone(self.path, position, self._end))
-        if not self.path.is_dir():
-            msg = (
-                f"the folder {self.path} is gone, with the records of a partition.\nFix: restore it"
-            )
-            damaged.append(DamagedTopicError(f"{msg} from a copy."))
-        return damaged, unsummed
-
-
-def _is_dense(found: Listing) -> bool:
-    """Tell whether nothing seems to be missing."""
-    ends = [0, *(segment.end for segment in found.segments)]
-    firsts = [segment.first for segment in found.segments]
-    is_whole = ends[-1] is None or ends[-1] >= found.mark
-    return is_whole and all(
-        end is None or end == first for end, first in zip(ends, firsts, strict=False)
-    )
 
 
 class Log:
@@ -346,12 +54,12 @@ class Log:
     def topics(self) -> list[str]:
         """Return the names of all topics."""
         described = {file.parent.name for file in self.path.glob("*/topic.json")}
-        with_records = {place.name for place in self.path.glob("*") if _used(place)}
+        with_records = {place.name for place in self.path.glob("*") if used(place)}
         return sorted(described | with_records)
 
     def exists(self, topic: str) -> bool:
         """Tell whether the topic has been created."""
-        return (self.path / topic / "topic.json").exists() or _used(self.path / topic) > 0
+        return (self.path / topic / "topic.json").exists() or used(self.path / topic) > 0
 
     def create(self, topic: str, partitions: int, *, is_input: bool = False) -> None:
         """Create a topic; one that is there already keeps its partitions.
@@ -363,7 +71,7 @@ class Log:
                 another reason confirms its name.
         """
         file = self.path / topic / "topic.json"
-        if self._describes(file, partitions) and (is_input or _INPUT not in _read_topic(file)):
+        if self._describes(file, partitions) and (is_input or not topic_file.is_input(file)):
             return  # who only reads may have no right to write
         with writing(f"topic {topic!r}", self.path):
             self._create(topic, partitions, is_input=is_input)
@@ -373,18 +81,17 @@ class Log:
         make_folder(folder)
         with locked(folder / "lock"):
             if self._describes(file, partitions):
-                if not is_input and (content := _read_topic(file)).pop(_INPUT, None):
-                    durable_write(file, sealed(content))
+                if not is_input:
+                    topic_file.confirm(file)
                 return
-            if _used(folder):
+            if used(folder):
                 logger.warning("%s was lost and is written again: %d partitions", file, partitions)
-            for number in range(partitions, _folders(folder)):  # of a start that was cut short
+            for number in range(partitions, folders(folder)):  # of a start that was cut short
                 shutil.rmtree(folder / str(number))
             for number in range(partitions):
                 (folder / str(number)).mkdir(exist_ok=True)
             sync_above(file)  # before there is a topic, all its folders have their names
-            content = {"format": _FORMAT, "partitions": partitions}
-            durable_write(file, sealed({**content, **({_INPUT: True} if is_input else {})}))
+            topic_file.write_topic(file, partitions, is_input=is_input)
 
     def _describes(self, file: Path, partitions: int) -> bool:
         """Tell whether a topic has its description; one that is lost may be written again.
@@ -393,26 +100,26 @@ class Log:
             DamagedTopicError: it is lost, and was that of a topic with more or less partitions.
         """
         try:
-            return _read_topic(file) is not None
+            return read_topic(file) is not None
         except FileNotFoundError:
             return False
         except DamagedTopicError:
-            if _used(file.parent) and _folders(file.parent) != partitions:
+            if used(file.parent) and folders(file.parent) != partitions:
                 raise
             return False
 
     def is_unconfirmed(self, topic: str) -> bool:
         """Tell whether a topic was created only because it is read, and is empty."""
-        content = _read_topic(self.path / topic / "topic.json")
-        partitions = range(int(content["partitions"]))
-        return _INPUT in content and not any(self.end(topic, number) for number in partitions)
+        if not topic_file.is_input(self.path / topic / "topic.json"):
+            return False
+        return not any(self.end(topic, number) for number in range(self.partitions(topic)))
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic."""
         if topic not in self._counts:
             try:
                 self._counts[topic] = int(
-                    _read_topic(self.path / topic / "topic.json")["partitions"]
+                    read_topic(self.path / topic / "topic.json")["partitions"]
                 )
             except FileNotFoundError:
                 raise self._unknown(topic) from None
@@ -487,7 +194,7 @@ class Log:
             count = self.partitions(topic)
         except DamagedTopicError as error:
             damaged.append(error)
-            count = _folders(self.path / topic)
+            count = folders(self.path / topic)
         for number in range(count):
             found, old = Partition(self.path / topic / str(number)).verify()
             damaged += found
@@ -511,74 +218,3 @@ class Log:
             found = Partition(self.path / topic / str(number))
             self._partitions[topic, number] = found
         return found
-
-
-def _read_topic(file: Path) -> dict[str, Any]:
-    """Return the description of a topic.
-
-    Raises:
-        FileNotFoundError: there is no topic.
-        DamagedTopicError: there is one, and its description is gone or damaged.
-    """
-    used = _used(file.parent)
-    try:
-        content = unsealed(file.read_bytes())
-        version, partitions = content["format"], int(content["partitions"])
-        if partitions < used:
-            msg = f"it says {partitions} partition(s), and there are records in {used}"
-            raise ValueError(msg)
-    except FileNotFoundError:
-        if not used:
-            raise
-        raise _undescribed(file, "is gone") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise _undescribed(file, f"is damaged: {error}") from error
-    if version not in _READABLE:
-        msg = f"{file} has format {shown(version)}, which this version of Millpond does not know."
-        raise TopicError(msg + "\nFix: run the version of Millpond that made the topic.")
-    return content
-
-
-def _undescribed(file: Path, what: str) -> DamagedTopicError:
-    count = _folders(file.parent)
-    topic, folder = file.parent.name, str(file.parent.parent)
-    words = shlex.join([topic, "--partitions", str(max(1, count)), "--topics-dir", folder])
-    return DamagedTopicError(
-        f"{file}, which has the number of partitions of the topic, {what}.\n"
-        f"Fix: restore it from a copy, or millpond topics create {words}, as there are folders of "
-        f"{count} partition(s)."
-    )
-
-
-def _folders(topic: Path) -> int:
-    """Return of how many partitions a topic has folders."""
-    return 1 + max((int(place.name) for place in _partitions(topic)), default=-1)
-
-
-def _used(topic: Path) -> int:
-    """Return how many partitions a topic has up to the last one to which something was written."""
-    return 1 + max((int(p.name) for p in _partitions(topic) if _is_used(p)), default=-1)
-
-
-def _partitions(topic: Path) -> list[Path]:
-    return [place for place in topic.glob("*") if place.name.isdigit() and place.is_dir()]
-
-
-def _with_offsets(part: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Return records of a segment with their offsets, as readers of other brokers give them."""
-    offsets = pa.array(range(first, first + part.num_rows), pa.int64())
-    return part.append_column("offset", offsets)
-
-
-def _is_used(partition: Path) -> bool:
-    return any(next(partition.glob(kind), None) for kind in ("*.arrow", "*.end"))
-
-
-def durable_write(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash the file is whole: the old one or the new one."""
-    aside = path.with_suffix(path.suffix + ".writing")
-    with aside.open("wb") as file:
-        file.write(data)
-        sync(file)
-    aside.rename(path)
-    sync_folder(path.parent)

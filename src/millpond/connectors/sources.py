@@ -26,10 +26,11 @@ from millpond.connectors.file_rows import (
     unreadable,
 )
 from millpond.connectors.items import as_record
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
 from millpond.connectors.protocols import Located, Offsets, SourceKind, SourceReader
 from millpond.connectors.rate import RateReader, RateSource
 from millpond.connectors.registry import shorter
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import Deserializer
 from millpond.connectors.topic import check_name, no_offsets
 from millpond.errors import ConfigError, SerializationError, TopicError, ValueTypeError, shown

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millpond.connectors.log import SEGMENT
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.sources import SparkSource
 from millpond.program.functions import pack
 from millpond.program.plan import Plan

@@ -23,7 +23,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from millpond.connectors.file_list import COPY, LIST, parse_list
-from millpond.connectors.log import Partition
+from millpond.connectors.log_partition import Partition
 from millpond.documents import sealed, unsealed
 from millpond.errors import ConfigError, DamagedStateError
 from millpond.program.plan import Plan

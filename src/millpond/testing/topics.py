@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.connectors.items import as_record
-from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import TopicWriter
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesSerializer
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 import millpond as mp
 from millpond import admin
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 from millpond.errors import DamagedStateError, StateError
 from millpond.storage.directory import StateDirectory
 

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import command
 from millpond.connectors import segments
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.sources import LogReader
 from millpond.errors import DamagedTopicError, TopicError
 
@@ -269,7 +270,8 @@ def test_a_partition_whose_folder_is_gone_is_named(log):
 def test_readers_never_see_a_gap_while_others_append_and_merge(log):
     program = """
 import sys, pyarrow as pa
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 log = Log(sys.argv[1])
 for i in range(400):
     row = {"key": [None], "value": [b"x"], "timestamp": [i], "headers": [None]}

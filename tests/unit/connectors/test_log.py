@@ -10,7 +10,10 @@ from typer.testing import CliRunner
 
 from millpond import Application
 from millpond.cli.main import command
-from millpond.connectors.log import SEGMENT, Log, Partition, durable_write
+from millpond.connectors.log import Log
+from millpond.connectors.log_partition import Partition
+from millpond.connectors.segments import SEGMENT
+from millpond.connectors.topic_file import durable_write
 from millpond.documents import sealed
 from millpond.errors import DamagedTopicError, TopicError
 
@@ -197,7 +200,8 @@ def test_records_that_were_deleted_are_refused(log, tmp_path):
 _WRITER = """
 import sys
 import pyarrow as pa
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 log = Log(sys.argv[1])
 log.create("clicks", 2)
 for i in range(30):

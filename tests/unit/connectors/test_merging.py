@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
 from millpond.connectors.merging import Merger, choose
-from millpond.connectors.segments import Segment, find_segments, opened
+from millpond.connectors.segments import SEGMENT, Segment, find_segments, opened
 
 
 @pytest.fixture
@@ -210,7 +210,8 @@ def test_two_merge_at_a_time_and_one_does(log, quiet):
 _WRITER = """
 import sys
 import pyarrow as pa
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 log = Log(sys.argv[1])
 for i in range(100):
     value = sys.argv[2].encode() + b".%d" % i

@@ -12,7 +12,8 @@ import json, os, subprocess, sys, time
 from pathlib import Path
 import pyarrow as pa
 import millpond as mp
-from millpond.connectors.log import SEGMENT, Log
+from millpond.connectors.log import Log
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.sources import LogReader
 from millpond.errors import MillpondError
 

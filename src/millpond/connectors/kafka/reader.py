@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from millpond.connectors.kafka.connection import Connection, Patience, is_passing
 from millpond.connectors.kafka.raw import RawMessage, read_raw
 from millpond.connectors.kafka.topics import Found, describe, offsets_of
-from millpond.connectors.log import SEGMENT
 from millpond.connectors.protocols import Offsets, SourceReader
+from millpond.connectors.segments import SEGMENT
 from millpond.connectors.topic import no_offsets
 from millpond.errors import BrokerError, TopicError
 from millpond.wire.headers import encode_headers
