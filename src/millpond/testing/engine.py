@@ -6,10 +6,10 @@ batch. State is in a `MemoryStore` for each key group.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import repeat
 from typing import Any, Literal
 from uuid import uuid4
@@ -28,11 +28,8 @@ from millpond.driver.held_back import log_held
 from millpond.driver.timekeeper import Tick, Timekeeper, clockwork_of
 from millpond.errors import ConfigError, SimulatedCrash, shown
 from millpond.frame import StreamingDataFrame
-from millpond.program.changed_variables import Outside, changed_variables, outside
-from millpond.program.functions import callables_of, pack
 from millpond.program.layouts import Layout
 from millpond.program.plan import Plan, make_plan
-from millpond.program.user_code import is_users_module
 from millpond.record import Record
 from millpond.resource import Scope, within
 from millpond.state.blobs import hash_key
@@ -43,7 +40,8 @@ from millpond.state.store import MemoryStore
 from millpond.state.view import State
 from millpond.storage.manifest import Manifest
 from millpond.storage.succession import succeed
-from millpond.testing.source_input import SourceInput
+from millpond.testing.engine_input import Batch, EngineInput
+from millpond.testing.function_copies import copied
 from millpond.testing.topics import LocalWriter, WrittenTopics, topic_table
 from millpond.wire.packed_rows import EDGE, Row, family_of, wake_row
 from millpond.worker.changed_fields import plain_key
@@ -56,8 +54,6 @@ __all__ = ["LocalEngine", "Run", "run_local", "test_record"]
 
 
 _AS_THE_APP: Any = object()
-
-logger = logging.getLogger("millpond")
 
 
 class Run(list[Any]):
@@ -194,21 +190,18 @@ class LocalEngine:
         self._keeper = Timekeeper(clockwork_of(self.plan, self._groups))
         self._last: dict[str, Any] = {}
         self._tick: Tick | None = None
-        self._begun: tuple[dict[str, list[Any]], Mark | None] | None = None
+        self._begun: tuple[Batch, Mark | None] | None = None
         """The batch that was begun and has failed: it is replayed as it was."""
         self._is_ending = False
         """Whether an END mark was reached, and what is due by then is still to be done."""
-        self._inputs: dict[str, list[Any]] = {}
-        self._source_input = SourceInput()
-        self._positions: dict[str, int] = defaultdict(int)
-        self._offsets: dict[str, int] = defaultdict(int)
+        self._input: EngineInput = EngineInput(
+            self.plan.topics, None if after is None else after._input
+        )
         if after is not None:
             self._go_on(after)
 
     def _go_on(self, after: LocalEngine) -> None:
-        """Take over the time and the places in the input of another engine."""
-        self._offsets.update(after._offsets)
-        self._source_input = SourceInput(after._source_input)
+        """Take over the time of another engine."""
         self._last = dict(after._last)
         known = after._keeper
         content = {"seq": known.seq, "seen": known.seen, "arrived": known.arrived}
@@ -240,32 +233,14 @@ class LocalEngine:
                 several sources, a dict of them by source.
             source: The source of all of them. Default: the only one.
         """
-        if isinstance(records, dict) and source is None:
-            for name, items in records.items():
-                self._feed(items, name)
-        elif source is None and len(self.plan.topics) != 1:
-            names = ", ".join(f"{name!r}: [...]" for name in self.plan.topics)
-            msg = f"the program reads {self.plan.topics}, and the records name none of them."
-            raise ConfigError(msg + f"\nFix: give records by source: {{{names}}}.")
-        else:
-            self._feed(records, source or self.plan.topics[0])
-
-    def _feed(self, records: Iterable[Any], name: str) -> None:
-        if name not in self.plan.topics:
-            msg = f"the program reads {self.plan.topics}, not {shown(name)}."
-            raise ConfigError(msg + "\nFix: feed one of these; one record is a list of one.")
-        if not isinstance(records, Iterable) or isinstance(records, str | bytes | dict):
-            msg = f"records are a list or another iterable, got {shown(records)}."
-            raise ConfigError(msg + "\nFix: put the record in a list.")
-        self._inputs.setdefault(name, []).extend(records)
+        self._input.feed(records, source)
 
     def read_sources(self) -> None:
         """Add to the input what the program's own sources have now; again: what is new.
 
         A `PollSource` is polled until it gives nothing.
         """
-        for name, source in self._graph.sources.items():
-            self._inputs.setdefault(name, []).extend(self._source_input.take(source))
+        self._input.read(self._graph.sources)
 
     def run(self, batches: int | Sequence[int] | None = None) -> Run:
         """Process what is there, up to an END mark. The result has all values so far.
@@ -286,43 +261,14 @@ class LocalEngine:
         Raises:
             SimulatedCrash: at a CRASH mark; nothing of that batch was committed. Run again.
         """
-        if self._copies:
-            packed = pack((self.plan, self._settings), self.plan.children)
-            self._sent, self._worker_settings = packed.copy
-        before = self._outside()
-        scope = Scope()
-        try:
-            with within(scope):
-                return self._run(batches)
-        finally:
-            scope.close()
-            self._warn_of_changes(before)
-
-    def _outside(self) -> dict[str, Outside]:
-        """Return what the variables hold that are outside of functions that run as copies."""
-        if not self._copies:
-            return {}
-        pairs = zip(self.plan.children, self._sent.children, strict=True)
-        called = {f"{step.verb} ({step.call_site})": callables_of(copy) for step, copy in pairs}
-        if (on_error := self._worker_settings.on_processing_error) is not None:
-            called["on_processing_error"] = [on_error]
-        return {who: outside(callables, is_users_module) for who, callables in called.items()}
-
-    def _warn_of_changes(self, before: dict[str, Outside]) -> None:
-        """Warn once of each variable that a function has changed in its copy only."""
-        for who, after in self._outside().items():
-            for name in changed_variables(before[who], after):
-                warning = f"{who} changed the variable {name!r}"
-                if warning in self._graph.warned:
-                    continue
-                self._graph.warned.add(warning)
-                logger.warning(
-                    "%s, which is outside of its function. On Spark each worker process has a copy "
-                    "of its own, which ends with the run, so nobody else sees the change. Fix: "
-                    "return the value, or keep it in state; a test sees the calls of a function "
-                    "with copy_functions=False; for a cache, ignore this.",
-                    warning,
-                )
+        with ExitStack() as stack:
+            if self._copies:
+                copies = copied(self.plan, self._settings, self._graph.warned)
+                self._sent, self._worker_settings = stack.enter_context(copies)
+            scope = Scope()
+            stack.callback(scope.close)
+            stack.enter_context(within(scope))
+            return self._run(batches)
 
     def _run(self, batches: int | Sequence[int] | None) -> Run:
         sizes = repeat(batches) if isinstance(batches, int) else iter(batches or [])
@@ -330,9 +276,9 @@ class LocalEngine:
             size: int | None = 0
             if self._begun is None:
                 size = next(sizes, None)
-                batch, mark = self._next_batch(10**9 if size is None else size)
+                batch, mark = self._input.next_batch(10**9 if size is None else size)
                 if mark is CRASH:
-                    self._take_mark(batch)
+                    self._input.take_mark(batch)
             else:
                 batch, mark = self._begun
             is_due = self._is_due(batch, must=mark is CRASH)
@@ -341,7 +287,7 @@ class LocalEngine:
                 self._process(batch, crash=mark is CRASH)
                 self._begun = None
             if mark is END:
-                self._take_mark({})
+                self._input.take_mark({})
                 self._is_ending = True
             elif not is_due and mark is None and (size is None or isinstance(batches, int)):
                 break
@@ -354,12 +300,10 @@ class LocalEngine:
     def drop_failed(self) -> None:
         """Forget the records of a batch that has failed."""
         if self._begun is not None:
-            for name, items in self._begun[0].items():
-                position = self._positions[name]
-                del self._inputs[name][position : position + len(items)]
+            self._input.drop(self._begun[0])
             self._begun = self._tick = None
 
-    def _is_due(self, batch: dict[str, list[Any]], *, must: bool) -> bool:
+    def _is_due(self, batch: Batch, *, must: bool) -> bool:
         """Decide the time of the next batch; a batch that comes again has the time it had."""
         if self._tick is None:
             waiting = [name for name, items in batch.items() if items]
@@ -390,34 +334,7 @@ class LocalEngine:
 
     # --- one batch --------------------------------------------------------------------------
 
-    def _next_batch(self, size: int) -> tuple[dict[str, list[Any]], Mark | None]:
-        batch: dict[str, list[Any]] = {}
-        mark: Mark | None = None
-        for name in self.plan.topics:
-            items = self._inputs.get(name, [])
-            position = self._positions[name]
-            taken: list[Any] = []
-            for item in items[position:]:
-                if len(taken) == size:
-                    break
-                if isinstance(item, Mark):
-                    mark = item
-                    break
-                taken.append(item)
-            batch[name] = taken
-            if mark is not None:
-                break  # the other sources go on in the next batch
-        return batch, mark
-
-    def _take_mark(self, ahead: dict[str, list[Any]]) -> None:
-        """Take out the mark after the records in hand: it has its effect once."""
-        for name, items in self._inputs.items():
-            place = self._positions[name] + len(ahead.get(name, []))
-            if place < len(items) and isinstance(items[place], Mark):
-                del items[place]
-                return
-
-    def _process(self, batch: dict[str, list[Any]], *, crash: bool) -> None:
+    def _process(self, batch: Batch, *, crash: bool) -> None:
         before = {place: store.copy() for place, store in self.stores.items()}
         tick = self._tick
         assert tick is not None
@@ -430,14 +347,12 @@ class LocalEngine:
             if crash:
                 msg = f"a CRASH mark was reached in batch {self._batch_id}."
                 raise SimulatedCrash(msg)
-            reads = [{n: self._offsets[n] + len(items) for n, items in batch.items()}, now]
+            reads = [self._input.ends(batch), now]
             self._delivery.deliver(gathered, gathered.report.batch_id, reads, now)
         except BaseException:
             self.stores = defaultdict(MemoryStore, before)
             raise  # positions have not moved: the batch comes again, whole
-        for name, items in batch.items():
-            self._positions[name] += len(items)
-            self._offsets[name] += len(items)
+        self._input.commit(batch)
         log_late(gathered.report, self.plan)
         marks = self._keeper.to_offset(tick)["marks"]
         self._keeper.observe(gathered.report, tick.clock.now, marks)
@@ -445,7 +360,7 @@ class LocalEngine:
         self.reports.append(gathered.report)
         self._batch_id += 1
 
-    def _stage_zero(self, batch: dict[str, list[Any]], tick: Tick) -> Iterator[Row]:
+    def _stage_zero(self, batch: Batch, tick: Tick) -> Iterator[Row]:
         for scope, groups in tick.groups.items():
             yield from (wake_row(scope, group, tick.clock.encode()) for group in groups)
         runner = StageRunner(self._sent, self._sent.stages[0], self._worker_settings)
@@ -453,7 +368,7 @@ class LocalEngine:
             if batch.get(name):
                 table = self._table(name, batch[name])
                 for part in table.combine_chunks().to_batches():
-                    records = entered(part, number, 0, self._offsets[name])
+                    records = entered(part, number, 0, self._input.offsets[name])
                     yield from run_source(runner, number, records, tick.clock)
         yield from runner.drain()
 
