@@ -24,14 +24,11 @@ from millpond.aggregations import (
 from millpond.aggregations.user_defined import Aggregator, BaseAggregator, BaseCollector, Collector
 from millpond.app import Application
 from millpond.column import Column, StreamingSeries
+from millpond.connectors.avro_serde import AvroDeserializer, AvroSerializer
 from millpond.connectors.clients import Consumer, Producer
 from millpond.connectors.connection import ConnectionConfig
-from millpond.connectors.formats import (
-    AvroDeserializer,
-    AvroSerializer,
-    ProtobufDeserializer,
-    ProtobufSerializer,
-)
+from millpond.connectors.json_serde import JSONDeserializer, JSONSerializer
+from millpond.connectors.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
 from millpond.connectors.protocols import (
     PollSource,
     Sink,
@@ -44,13 +41,7 @@ from millpond.connectors.registry import (
     SchemaRegistryClientConfig,
     SchemaRegistrySerializationConfig,
 )
-from millpond.connectors.serde import (
-    Deserializer,
-    JSONDeserializer,
-    JSONSerializer,
-    SerializationContext,
-    Serializer,
-)
+from millpond.connectors.serde import Deserializer, SerializationContext, Serializer
 from millpond.connectors.sinks import ListSink
 from millpond.connectors.sources import FileSource, ListSource, RateSource, SparkSource
 from millpond.connectors.topic import TimestampType, Topic, TopicConfig

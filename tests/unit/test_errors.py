@@ -6,7 +6,7 @@ import pytest
 
 from millpond import Application, errors
 from millpond.arguments.callsite import PACKAGE
-from millpond.connectors.serde import JSONDeserializer
+from millpond.connectors.json_serde import JSONDeserializer
 from millpond.errors import ConfigError, Failure, MillpondError, StepError, ValueTypeError, shown
 from millpond.testing import frame, run_local
 

@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
+from millpond.connectors.json_serde import JSONDeserializer
 from millpond.connectors.registry import shorter
 from millpond.connectors.segments import SEGMENT
-from millpond.connectors.serde import JSONDeserializer
 from millpond.errors import SerializationError, shown
 from millpond.state.codec import Codec
 from millpond.wire import any_value

@@ -16,9 +16,10 @@ import pyarrow as pa
 from millpond.arguments.callsite import here
 from millpond.arguments.duration import Duration, milliseconds
 from millpond.arguments.windows import LIVE, Clocking
+from millpond.connectors.json_serde import JSONDeserializer
 from millpond.connectors.protocols import Offsets, SourceKind, SourceReader
 from millpond.connectors.segments import SEGMENT
-from millpond.connectors.serde import BytesDeserializer, Deserializer, JSONDeserializer
+from millpond.connectors.serde import BytesDeserializer, Deserializer
 from millpond.connectors.topic import check_name
 from millpond.errors import ConfigError, shown
 

@@ -23,6 +23,7 @@ __all__ = [
     "SchemaRegistryClientConfig",
     "SchemaRegistrySerializationConfig",
     "imported",
+    "refuse_with_registry",
     "registry_for",
     "shorter",
 ]
@@ -353,3 +354,11 @@ def _parted(url: str) -> tuple[str, str | None]:
         return bare, None
     user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return parts._replace(netloc=host).geturl(), user
+
+
+def refuse_with_registry(**options: bool) -> None:
+    """Refuse options that are set, and that Confluent's client does not have."""
+    for name, is_set in options.items():
+        if is_set:
+            msg = f"{name}=... has no effect with a schema registry: Confluent's client has no "
+            raise ConfigError(msg + "such option.\nFix: leave it out.")

@@ -8,14 +8,8 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from millpond.connectors.serde import (
-    JSONDeserializer,
-    JSONSerializer,
-    StringDeserializer,
-    StringSerializer,
-    deserializer,
-    serializer,
-)
+from millpond.connectors.json_serde import JSONDeserializer, JSONSerializer
+from millpond.connectors.serde import StringDeserializer, StringSerializer, deserializer, serializer
 from millpond.connectors.topic import TopicConfig, check_name, make_topic
 from millpond.errors import ConfigError, SerializationError
 from millpond.wire import any_value
