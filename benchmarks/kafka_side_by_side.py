@@ -107,7 +107,7 @@ class Bench:
     def throughput(
         self, what: str, topic: str, processes: int, records: int
     ) -> tuple[float, float]:
-        """Return records/s from the start of the program, and behind the first tenth."""
+        """Return records/s from the start of the program, and after the first tenth."""
         out = self.create(f"{what}-{processes}-{topic}")
         reader = KafkaReader(self.connection, out, "")
         began = time.time() * 1000
@@ -123,8 +123,8 @@ class Bench:
         assert len(times) > 0.999 * records, f"{what}: {len(times)} of {records} records came out"
         records = min(records, len(times))
         times = times[:records]
-        seconds, behind = (times[-1] - began) / 1000, (times[-1] - times[records // 10]) / 1000
-        return records / seconds, 0.9 * records / behind
+        seconds, rest = (times[-1] - began) / 1000, (times[-1] - times[records // 10]) / 1000
+        return records / seconds, 0.9 * records / rest
 
     def latency(self, what: str, rate: int, seconds: int = 30) -> tuple[float, float]:
         """Return the median and the 99th percentile of one record's way, in milliseconds."""

@@ -111,7 +111,7 @@ def batches(folder: Path, number: int) -> Figures:
     while done < number:
         time.sleep(0.05)
         if not running.is_alive():
-            raise SystemExit(f"the run has ended behind {done:,} batches")
+            raise SystemExit(f"the run has ended after {done:,} batches")
         new = [report.seconds * 1000 for report in list(app.reports) if report.batch_id >= done]
         done, costs = done + len(new), costs + new
         if len(costs) >= number // PARTS:
@@ -213,8 +213,8 @@ def names(folder: Path, number: int) -> Figures:
                 producer.produce("names", key="k", value=json.dumps(value).encode())
         app.run(drain=True, collect=False)
         costs = sorted(report.seconds * 1000 for report in app.reports)
-        told = (statistics.median(costs), costs[0], costs[-1])
-        table.add(what, str(len(costs)), *(f"{cost:,.0f}" for cost in told))
+        figures = (statistics.median(costs), costs[0], costs[-1])
+        table.add(what, str(len(costs)), *(f"{cost:,.0f}" for cost in figures))
     return table
 
 
@@ -258,12 +258,12 @@ def sync(folder: Path, number: int) -> Figures:
             app.run(drain=True, collect=False)
             seconds = time.monotonic() - began
             costs = [report.seconds * 1000 for report in app.reports]
-            told = ["0", "0", "0"]
+            figures = ["0", "0", "0"]
             if rounds := TimedDisk.rounds[1:]:  # the first syncs the folders above, too
-                told = [f"{statistics.median(files for files, _ in rounds):.0f}"]
-                told += [f"{statistics.median(ms for _, ms in rounds):.1f}"]
-                told += [f"{statistics.quantiles([ms for _, ms in rounds], n=100)[98]:.1f}"]
-            row = [*told, f"{statistics.median(costs):.0f}", f"{seconds:.1f}"]
+                figures = [f"{statistics.median(files for files, _ in rounds):.0f}"]
+                figures += [f"{statistics.median(ms for _, ms in rounds):.1f}"]
+                figures += [f"{statistics.quantiles([ms for _, ms in rounds], n=100)[98]:.1f}"]
+            row = [*figures, f"{statistics.median(costs):.0f}", f"{seconds:.1f}"]
             table.add(durability, str(len(costs)), *row)
     return table
 

@@ -5,7 +5,7 @@ python run.py --check PEERS_PYTHON   some of them, once; fails where a ratio is 
 
 Programs stay up and are asked by turns (see `serving`): one run of each to warm up, then the rounds
 that count. For latency and the first output they are started again in every round. Of a ratio the
-median over rounds is told, and both sides of it come from one round.
+median over rounds is reported, and both sides of it come from one round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DOCS = HERE.parent / "docs"
 console = Console()
 
 Ask = Callable[[bool], float]
-"""Has one run done and returns its figure; told whether it is to warm up only."""
+"""Has one run done and returns its figure; gets whether it is to warm up only."""
 
 
 @dataclass
@@ -111,8 +111,8 @@ class Bench:
                 for peer, figure in theirs.items():
                     case.peers[peer].append(figure)
         self.cases.append(case)
-        told = ", ".join(f"{case.ratio(peer):.2f} x {peer}" for peer in peers)
-        self.say(f"{name}: {statistics.median(case.ours):,.1f} {unit} ({told})")
+        text = ", ".join(f"{case.ratio(peer):.2f} x {peer}" for peer in peers)
+        self.say(f"{name}: {statistics.median(case.ours):,.1f} {unit} ({text})")
         return case
 
     def say(self, text: str) -> None:
@@ -234,8 +234,8 @@ class Bench:
             row["ratios"] = [mine / least for mine, least in ratios]
             row["median_ms"] = statistics.median(row["rounds_ms"])
             row["ratio"] = statistics.median(row["ratios"])
-            told = f"{row['keys']:,} keys: {row['median_ms']:.0f} ms a batch"
-            self.say(f"{told} ({row['ratio']:.2f} x the smallest)")
+            text = f"{row['keys']:,} keys: {row['median_ms']:.0f} ms a batch"
+            self.say(f"{text} ({row['ratio']:.2f} x the smallest)")
         self.facts["growth"] = found
 
 
@@ -246,8 +246,8 @@ def versions(python: str) -> dict[str, str]:
     """Return the versions of the peers that have an environment of their own."""
     names = ("bytewax", "quixstreams")
     script = f"from importlib.metadata import version; print(*map(version, {names}))"
-    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
-    return dict(zip(names, told.split(), strict=True))
+    text = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
+    return dict(zip(names, text.split(), strict=True))
 
 
 def page(bench: Bench) -> str:
@@ -260,7 +260,7 @@ def page(bench: Bench) -> str:
         "`make bench` measures what is on this page and writes it, with every single figure in",
         "[benchmarks.json](benchmarks.json). Both sides of a ratio come from one run, in which the",
         "programs take turns. A figure is the median of",
-        f"{bench.rounds} rounds, a ratio the median of the rounds' ratios, behind it the",
+        f"{bench.rounds} rounds, a ratio the median of the rounds' ratios, after it the",
         f"least and the largest of them. Measured in {minutes} on: {about}.",
         "",
         "| what | Millpond | beside | it | ratio | goal |",

@@ -39,7 +39,7 @@ sent.drop_duplicates(on="id").group_by("account").agg(
     last=mp.Max("at"),
 )
 
-counted = app.run()  # the totals behind each transaction
+counted = app.run()  # the totals after each transaction
 
 for total in {total["account"]: total for total in counted}.values():  # the last ones
     balance = f"balance {total['balance']}, {total['transactions']} transactions"

@@ -1,6 +1,6 @@
 """Clicks of a web shop, batch by batch: totals and sessions that late clicks still change.
 
-User B's click of 09:59:30 comes in batch 2, behind later ones, and the one of 09:45:00 in batch
+User B's click of 09:59:30 comes in batch 2, after later ones, and the one of 09:45:00 in batch
 10. Both count, and both belong to the session that B's other clicks are in.
 
 Prints:

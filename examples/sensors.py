@@ -1,6 +1,6 @@
 """Sensors whose readings arrive in disorder: averages by the minute, and an alert for silence.
 
-A reading may come a minute late and still counts for its minute. A timer waits five minutes behind
+A reading may come a minute late and still counts for its minute. A timer waits five minutes after
 the latest reading; each later one sets it again, so it fires only when the sensor is silent.
 
 Prints:

@@ -26,7 +26,7 @@ VIEWS = [
 ]
 
 
-def told(session: dict, visitor: str, timestamp: int, headers: list | None) -> str:
+def summary(session: dict, visitor: str, timestamp: int, headers: list | None) -> str:
     start, end = (datetime.fromtimestamp(session[name] / 1000, UTC) for name in ("start", "end"))
     return f"{visitor} since {start:%H:%M}, last seen {end:%H:%M}, views {session['views']}"
 
@@ -41,9 +41,9 @@ views = app.dataframe(source=VIEWS).watermark(
 by_visitor = views.group_by("visitor")
 
 so_far = by_visitor.session_window(timedelta(minutes=30), name="so-far").agg(views=mp.Count())
-so_far.current().apply(told, metadata=True).print()
+so_far.current().apply(summary, metadata=True).print()
 
 whole = by_visitor.session_window(timedelta(minutes=30), name="whole").agg(views=mp.Count())
-whole.final().apply(told, metadata=True).apply("over: {}".format).print()
+whole.final().apply(summary, metadata=True).apply("over: {}".format).print()
 
 app.run()

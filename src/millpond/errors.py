@@ -230,8 +230,8 @@ class StepError(MillpondError):
     def __str__(self) -> str:
         f = self.failure
         if f.fix:
-            told = f"{f.step} ({f.call_site}) {f.error} {f.place}.\nFix: {f.fix}."
-            return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told
+            text = f"{f.step} ({f.call_site}) {f.error} {f.place}.\nFix: {f.fix}."
+            return f"{text}\n\n{f.traceback.rstrip()}" if f.traceback else text
         if f.partition < 0:  # no record, but a timer or a window whose time had come
             what, place = "timer", f"at time {f.offset} of key {f.key}"
         else:
@@ -240,12 +240,12 @@ class StepError(MillpondError):
             place = f"on {f.row}, key {f.key}" if f.row else place
         # An error of ours has said how to fix it already.
         fix = "Then" if "\nFix: " in f.error else "Fix: fix the function and"
-        told = (
+        text = (
             f"{f.step} ({f.call_site}) failed {place}: {f.error}\n"
             f"{fix} run again, the run continues with this batch: nothing of it was "
             f'committed. Or set Application(on_error="dead-letter") to set such {what}s aside.'
         )
-        return f"{told}\n\n{f.traceback.rstrip()}" if f.traceback else told
+        return f"{text}\n\n{f.traceback.rstrip()}" if f.traceback else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StepError, (self.failure,)

@@ -1460,7 +1460,7 @@ def _pair_value(pair: Any) -> Any:
 def clocking(
     lateness: Duration, max_future: Duration | None, idle_after: Duration | None
 ) -> Clocking:
-    """Return how time is told, checked."""
+    """Return how time is read, checked."""
     return Clocking(
         wait(lateness, "lateness"),
         None if max_future is None else milliseconds(max_future, "max_future", least=0),

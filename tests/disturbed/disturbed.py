@@ -92,7 +92,7 @@ class Run:
 
     @contextmanager
     def started(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Start the program, and be sure that it has ended behind the block."""
+        """Start the program, and be sure that it has ended after the block."""
         with self._errors.open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(self.folder), *self.options, *more],

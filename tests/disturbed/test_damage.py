@@ -186,7 +186,7 @@ def test_a_start_refuses_damage_if_and_only_if_a_repair_does_something(case, sav
     assert result(app) == saved[1], done
 
 
-def test_an_application_may_mend_its_state_by_itself(saved, damaged, tmp_path):
+def test_an_application_may_repair_its_state_by_itself(saved, damaged, tmp_path):
     app, _ = damaged(0, recover="auto")
     generation = max((tmp_path / "state" / "g" / "generations").iterdir())
     last = max(int(f.name) for f in (generation / "commits").glob("[0-9]*"))

@@ -30,7 +30,7 @@ def test_a_full_and_a_read_only_disk_are_reported_and_nothing_is_lost(tmp_path, 
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])
 
-    full, read_only = result["told"]
+    full, read_only = result["errors"]
     if what == "state":
         subject = "StateError: the state cannot be written: "
         where, fixes = f"{disk}/state/g", ("Fix: make room", "Fix: make room")

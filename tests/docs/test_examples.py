@@ -19,7 +19,7 @@ ON_ITS_OWN = ("quickstart",)
 
 
 def promised(example: Path) -> str:
-    """Return the block behind `Prints:`, with which the docstring of an example ends."""
+    """Return the block after `Prints:`, with which the docstring of an example ends."""
     text = ast.get_docstring(ast.parse(example.read_text()), clean=True)
     assert text, f"{example.name} has no docstring"
     _, found, block = text.partition("Prints:\n\n")

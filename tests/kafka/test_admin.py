@@ -58,7 +58,7 @@ def written(app, topic):
 
 
 def expected(numbers, start=0):
-    """The totals of all keys behind a number of records."""
+    """The totals of all keys after a number of records."""
     found, totals = {}, {}
     for number in numbers:
         key = f"k{number % KEYS}"
@@ -95,7 +95,7 @@ def test_history_has_its_records_and_a_rewind_writes_nothing_twice(make):
     assert 40 < again < 140
 
 
-def test_a_fork_goes_on_with_the_records_behind_it(make):
+def test_a_fork_goes_on_with_the_records_after_it(make):
     out, group = new_name("out"), new_name("group")
     app = make(out)
     produce(app, make.source, range(60))

@@ -14,7 +14,7 @@ from millpond.connectors.kafka.broker import KafkaBroker
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_broker_that_is_away_is_told_with_its_address_and_since_when(spark, tmp_path, caplog):
+def test_broker_that_is_away_is_reported_with_its_address_and_since_when(spark, tmp_path, caplog):
     from broker import Broker
 
     caplog.set_level(logging.INFO, "millpond")

@@ -156,19 +156,21 @@ def test_a_topic_that_is_not_there_cannot_be_read(app):
         list(consumer.read(new_name()))
 
 
-def test_a_topic_that_is_not_as_its_config_says_is_told_of(broker, monkeypatch):
-    name, told = new_topic(broker, 2, **{"retention.ms": "60000"}), []
-    monkeypatch.setattr(topics.logger, "warning", lambda text, *values: told.append(text % values))
+def test_a_topic_that_is_not_as_its_config_says_is_reported(broker, monkeypatch):
+    name, warnings = new_topic(broker, 2, **{"retention.ms": "60000"}), []
+    monkeypatch.setattr(
+        topics.logger, "warning", lambda text, *values: warnings.append(text % values)
+    )
     app = mp.Application(broker.address, loglevel=None)
 
     app.broker.prepare(app.topic(name))
-    assert told == []
+    assert warnings == []
     extra = {"retention.ms": "1000", "cleanup.policy": "delete"}
     wanted = mp.TopicConfig(num_partitions=3, replication_factor=2, extra_config=extra)
     other = mp.Application(broker.address, loglevel=None)
     other.broker.prepare(other.topic(name, config=wanted))
 
-    assert told == [
+    assert warnings == [
         f"topic {name!r} has {what}; it stays as it is"
         for what in ("2 partition(s), not 3", "1 replica(s), not 2", "retention.ms=60000, not 1000")
     ]

@@ -26,7 +26,7 @@ RECORDS, SETS = 300, 10 if int(os.environ.get("MILLPOND_CRASHES", "0")) else 1
 
 NOW = int(time.time() * 1000)
 
-# Kafka takes them where the topic is told to; librdkafka writes 0 as now.
+# Kafka takes them where the topic is set so; librdkafka writes 0 as now.
 TIMES = (NOW, 1, -1, -2, -5_000, NOW + 3_600_000, NOW + 10**10, 10**15, 2**53, 2**62, 2**63 - 1)
 
 BROKEN = (

@@ -190,7 +190,7 @@ def test_nothing_is_read_beyond_a_transaction_that_is_open(broker):
     open_one.begin_transaction()
     open_one.produce(topic, b"open")
     open_one.flush()
-    produce(broker, topic, b"behind")
+    produce(broker, topic, b"after")
     reader = reader_of(broker, topic)
 
     assert reader.latest() == {"0": 1}
@@ -198,7 +198,7 @@ def test_nothing_is_read_beyond_a_transaction_that_is_open(broker):
 
     open_one.commit_transaction(10)
     end = wait_for(lambda: reader.latest()["0"] > 1 and reader.latest()["0"])
-    assert values(reader, "0", 1, end) == [(1, b"open"), (2, b"behind")]
+    assert values(reader, "0", 1, end) == [(1, b"open"), (2, b"after")]
 
 
 def test_a_compacted_topic_has_gaps_and_still_ends(broker):
@@ -252,20 +252,20 @@ def test_records_that_retention_took_are_an_error_or_skipped_and_said_to_be(brok
 
     with pytest.raises(TopicError, match="deleted before they were read(.|\n)*on_lost_records"):
         reader.ends(begin)
-    told = []
+    warnings = []
     monkeypatch.setattr(
-        reader_module.logger, "warning", lambda text, *facts: told.append(text % facts)
+        reader_module.logger, "warning", lambda text, *facts: warnings.append(text % facts)
     )
     end = skipping.ends(begin)["0"]
     skipping.ends(begin)
-    assert told == [
+    assert warnings == [
         f"records 0 to {skipping._oldest['0'] - 1} of partition 0 of topic {topic!r} were deleted "
         "before they were read (retention); they are skipped"
     ]
     assert all(offset > 0 for offset, _ in values(skipping, "0", 0, end))
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker):
+def test_a_topic_made_again_is_not_taken_for_the_old_one(broker):
     topic = new_topic(broker)
     reader = reader_of(broker, topic)
     produce(broker, topic, b"old")

@@ -133,7 +133,7 @@ def test_a_topic_that_is_missing_is_created_as_it_was_configured(broker, tmp_pat
     assert (name, 3, 0) in app.broker.listed()
 
 
-def test_a_user_without_rights_is_told_which(guarded, tmp_path):
+def test_a_user_without_rights_gets_an_error_that_says_which(guarded, tmp_path):
     topic, out = new_topic(guarded), new_topic(guarded)
     config = sasl(guarded, "bob", "lake")
     error_of(
@@ -158,7 +158,7 @@ def test_a_user_without_rights_is_told_which(guarded, tmp_path):
     )
 
 
-def test_a_producer_without_the_right_to_write_is_told(guarded):
+def test_a_producer_without_the_right_to_write_gets_an_error(guarded):
     topic = new_topic(guarded)
     grant(guarded, "bob", (ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
     producer = mp.Application(sasl(guarded, "bob", "lake"), loglevel=None).get_producer()
@@ -167,7 +167,7 @@ def test_a_producer_without_the_right_to_write_is_told(guarded):
     error_of(producer.flush, BrokerError, "Fix: ask who runs the broker for the right")
 
 
-def test_a_fatal_error_that_the_client_lost_is_told_from_its_log(guarded):
+def test_a_fatal_error_that_the_client_lost_is_read_from_its_log(guarded):
     topic = new_topic(guarded)
     grant(guarded, "bob", (ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
     producer = mp.Application(sasl(guarded, "bob", "lake"), loglevel=None).get_producer()

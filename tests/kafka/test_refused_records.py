@@ -134,13 +134,13 @@ def test_without_dead_letters_the_error_names_step_key_offset_and_fix(
     with pytest.raises(StepError) as raised:
         app.run(drain=True)
 
-    told = str(raised.value)
+    error = str(raised.value)
     place = f"topic '{case.prefix}-orders', partition 0, offset 1, key b'k1'"
-    assert told.startswith("to_topic")
-    assert f"test_refused_records.py:{line_of('to_topic(out)')}" in told
-    assert place in told
-    assert text in told
-    assert "\nFix: " in told
+    assert error.startswith("to_topic")
+    assert f"test_refused_records.py:{line_of('to_topic(out)')}" in error
+    assert place in error
+    assert text in error
+    assert "\nFix: " in error
     assert isinstance(raised.value.__cause__, TopicError)
     assert case.read(app, "-out") == []
 

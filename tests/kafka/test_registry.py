@@ -446,7 +446,7 @@ def test_a_password_lets_in_and_is_never_shown(registry, topic):
             assert "Tr0ub4dor&3" not in "".join(traceback.format_exception(e.value))
 
 
-def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, topic, tmp_path):
+def test_a_registry_with_tls_is_trusted_by_its_authority(registry, topic, tmp_path):
     certificate = tmp_path / "registry.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",

@@ -90,5 +90,5 @@ def test_passwords_of_a_broker_and_a_registry_are_in_no_command_line_log_page_or
         program = PROGRAM.replace("ADDRESS", broker.sasl_address)
         found = planted.run(tmp_path_factory.mktemp("program"), program)
 
-    # The broker is told its users by a file of its own.
+    # The broker reads its users from a file of its own.
     assert found == {**planted.NOWHERE, "registry": False}

@@ -68,8 +68,8 @@ def write(writer, topic, batch_id, *rows):
     writer.complete(batch_id)
 
 
-def told(broker, group, topic):
-    """The offset of the group in a topic's only partition; it comes behind the batch."""
+def offset_in(broker, group, topic):
+    """The offset of the group in a topic's only partition; it comes after the batch."""
     return wait_for(lambda: [o for o in committed(broker, group, topic) if o > 0])
 
 
@@ -85,7 +85,7 @@ def test_a_batch_arrives_with_keys_times_and_headers_and_the_group_knows_of_it(b
     assert [(r.key, r.value) for r in records] == [(b"a", b"1"), (b"b", None), (None, b"3")]
     assert [r.timestamp for r in records] == [NOW, NOW + 1, NOW + 2]
     assert [r.headers for r in records] == [[("n", b"%d" % i)] for i in range(3)]
-    assert told(broker, group, read) == [10]
+    assert offset_in(broker, group, read) == [10]
 
 
 def test_records_without_headers_keep_their_times_and_go_by_their_keys(broker):
@@ -120,7 +120,7 @@ def test_a_batch_that_comes_again_changes_nothing(broker, reads):
     assert [value for _, value in seen(broker, out)] == [b"1", b"2", b"3"]
 
 
-def test_another_stream_of_the_group_counts_anew(broker):
+def test_another_stream_of_the_group_counts_again(broker):
     out, group = new_topic(broker), new_name("group")
     write(writer_of(broker, group, stream="one"), out, 0, (b"a", b"1"))
 
@@ -143,7 +143,7 @@ def test_a_batch_without_outputs_only_moves_the_group(broker):
 
     writer.complete(0)
 
-    assert told(broker, group, read) == [10]
+    assert offset_in(broker, group, read) == [10]
     assert seen(broker, out) == []
 
 
@@ -208,7 +208,7 @@ def test_who_is_fenced_while_the_broker_goes_waits_for_it(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("is_new_run", [False, True])
-def test_a_broker_that_dies_behind_a_commit_may_lose_its_end_but_no_batch(tmp_path, is_new_run):
+def test_a_broker_that_dies_after_a_commit_may_lose_its_end_but_no_batch(tmp_path, is_new_run):
     from broker import Broker
 
     with Broker(tmp_path / "kafka") as broker:
@@ -232,9 +232,9 @@ def test_a_batch_whose_transaction_was_never_ended_is_seen_once(broker, monkeypa
     out, group = new_topic(broker), new_name("group")
     writer = writer_of(broker, group)
     write(writer, out, 0, (b"a", b"1"))
-    told = KafkaWriter._told
+    known = KafkaWriter._known
 
-    monkeypatch.setattr(KafkaWriter, "_told", lambda self: {**told(self), "hangs": True})
+    monkeypatch.setattr(KafkaWriter, "_known", lambda self: {**known(self), "hangs": True})
     new = writer_of(broker, group)  # as if there were records that nobody sees
     monkeypatch.undo()
     new.close()  # what it knew is with its name
@@ -251,15 +251,15 @@ def test_who_takes_over_does_so_though_the_other_one_is_quicker(broker, monkeypa
     out, group = new_topic(broker), new_name("group")
     old = writer_of(broker, group)
     write(old, out, 0, (b"a", b"1"))
-    told, pauses = KafkaWriter._told, [1]
+    known, pauses = KafkaWriter._known, [1]
 
-    def told_slowly(self):
+    def known_slowly(self):
         if self is not old and pauses:
             pauses.clear()
             write(old, out, 1, (b"a", b"2"))  # fenced already, and back again
-        return told(self)
+        return known(self)
 
-    monkeypatch.setattr(KafkaWriter, "_told", told_slowly)
+    monkeypatch.setattr(KafkaWriter, "_known", known_slowly)
 
     new = writer_of(broker, group)
 
@@ -301,7 +301,7 @@ def test_offsets_of_the_group_are_not_waited_for(tmp_path):
         read, group = new_topic(broker), new_name("group")
         writer = writer_of(broker, group, read)
         writer.complete(0)
-        assert told(broker, group, read) == [10]
+        assert offset_in(broker, group, read) == [10]
         broker.kill()
         began = time.monotonic()
         for batch in range(1, 4):  # they have no outputs

@@ -1,7 +1,7 @@
 """Real storage for tests on 127.0.0.1: S3 (Moto's server) and HDFS (a NameNode, a DataNode).
 
 Takes a folder for data and logs; gives the address of an empty folder in the store, and what
-Spark must be told to reach it.
+Spark needs settings to reach it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _s3_config(endpoint: str) -> dict[str, str]:
 
 
 def s3_jars() -> str:
-    """Return what Spark needs to know of s3a://, as it wants it told."""
+    """Return what Spark needs to know of s3a://, in its own settings."""
     return ",".join(jars(f"s3a-{_HADOOP}", _S3A))
 
 
@@ -151,7 +151,7 @@ def hdfs(folder: Path) -> Iterator[Store]:
 
 _HDFS_CONFIG = {
     "spark.hadoop.dfs.replication": "1",
-    # A file is whole when the DataNode has told the NameNode of its last block. A client that
+    # A file is whole when the DataNode has reported its last block to the NameNode. A client that
     # asks a moment too early asks again after this time, doubled each time: 400 ms, 5 times.
     "spark.hadoop.dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
     "spark.hadoop.dfs.client.block.write.locateFollowingBlock.retries": "11",

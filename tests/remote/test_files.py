@@ -110,7 +110,7 @@ def test_files_are_copied_and_folders_deleted(folder):
         ("hdfs://127.0.0.1:1/folder", "that the store answers"),
     ],
 )
-def test_a_store_that_cannot_be_reached_is_told_of(spark, url, said):
-    with pytest.raises(StateError, match=said) as told:
+def test_a_store_that_cannot_be_reached_is_reported(spark, url, said):
+    with pytest.raises(StateError, match=said) as raised:
         Location(HadoopFiles(spark), url).read()
-    assert "\tat " not in str(told.value)
+    assert "\tat " not in str(raised.value)

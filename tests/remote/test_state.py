@@ -85,7 +85,7 @@ def test_state_in_a_store_is_like_state_on_a_disk(spark, store, tmp_path):
 @pytest.mark.parametrize(
     "store", ["hdfs", pytest.param("s3", marks=pytest.mark.soak)], indirect=True
 )
-def test_state_in_a_store_is_filled_mended_and_renamed(spark, store, tmp_path):
+def test_state_in_a_store_is_filled_repaired_and_renamed(spark, store, tmp_path):
     app = totals(spark, store, tmp_path, most=20)
     produce(app, "in", *range(40))
     assert app.backfill(until={"in": {0: 20}}) == 20

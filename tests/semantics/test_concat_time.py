@@ -1,4 +1,4 @@
-"""Time after a `concat`: how it is told does not depend on which frame comes first."""
+"""Time after a `concat`: how it is read does not depend on which frame comes first."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from millpond.testing import LocalEngine, ManualClock
 NOW = 10**9
 
 
-def told_again(sdf):
+def timed_again(sdf):
     return sdf.set_timestamp(lambda value, key, timestamp, headers: timestamp)
 
 
@@ -38,7 +38,7 @@ def run(is_turned, then, records_of_exact, records_of_late, batches=None, **opti
 
 
 @pytest.mark.parametrize("is_turned", [False, True])
-@pytest.mark.parametrize("then", [told_again, closed_by_key])
+@pytest.mark.parametrize("then", [timed_again, closed_by_key])
 def test_a_record_within_the_lateness_of_its_topic_is_on_time_in_both_orders(then, is_turned):
     times = [("a", 1_000), ("b", 2_000), ("a", 1_500), ("b", 5_000), ("a", 4_200), ("b", 9_000)]
     late = [("k", value, at) for value, at in [*times, ("a", 8_500)]]
@@ -51,7 +51,7 @@ def test_a_record_within_the_lateness_of_its_topic_is_on_time_in_both_orders(the
 
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_a_record_as_far_in_the_future_as_its_topic_allows_is_taken_in_both_orders(is_turned):
-    found = run(is_turned, told_again, [("k", 0, NOW)], [("k", 0, NOW + 10**10)])
+    found = run(is_turned, timed_again, [("k", 0, NOW)], [("k", 0, NOW + 10**10)])
 
     assert found.dead_letters == []
 

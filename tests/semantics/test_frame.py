@@ -477,7 +477,7 @@ def test_drop_takes_fields_out_in_place():
     assert run_local(sdf, [{"a": 1, "b": 2, "c": 3}]) == [{"c": 3}]
 
 
-def test_drop_of_a_missing_field_fails_unless_told_not_to():
+def test_drop_of_a_missing_field_fails_unless_errors_are_ignored():
     with pytest.raises(StepError, match="no field 'a'"):
         run_local(frame().drop("a"), [{"b": 1}])
 
@@ -499,7 +499,7 @@ def test_set_timestamp_changes_the_time_of_what_follows(app):
     assert run.topics["out"][0].timestamp == 105
 
 
-def test_a_timestamp_set_before_a_change_of_key_is_kept_behind_it():
+def test_a_timestamp_set_before_a_change_of_key_is_kept_after_it():
     sdf = frame().set_timestamp(lambda *record: 7).group_by(lambda value: 1, name="one")
     sdf = sdf.apply(
         lambda value, key, timestamp, headers, state: timestamp, stateful=True, metadata=True
@@ -550,7 +550,7 @@ def test_a_timestamp_extractor_gives_the_time(app):
     assert run_local(sdf, [("k", {"t": 42}, 1)]) == [42]
 
 
-def test_a_timestamp_extractor_holds_for_state_directly_behind_the_topic(app):
+def test_a_timestamp_extractor_holds_for_state_directly_after_the_topic(app):
     topic = app.topic("in", timestamp_extractor=lambda value, headers, timestamp, kind: value["t"])
     sdf = app.dataframe(topic).apply(
         lambda v, key, timestamp, headers, state: timestamp, stateful=True, metadata=True
@@ -642,7 +642,7 @@ def test_the_key_of_group_by_is_written(app):
     assert run_local(sdf, [(b"old", {"user": "ann"})]).topics["out"][0].key == b"ann"
 
 
-def test_the_key_of_group_by_is_written_behind_a_stateful_step(app):
+def test_the_key_of_group_by_is_written_after_a_stateful_step(app):
     sdf = app.dataframe(app.topic("in")).group_by("user").apply(count, stateful=True)
     sdf.to_topic(app.topic("out"))
 
@@ -795,7 +795,7 @@ def test_concat_of_two_sources_gives_the_records_of_both(app):
     assert sorted(run_local(both, {"one": [1, 2], "two": [10]})) == [2, 3, 11]
 
 
-def test_state_behind_concat_is_shared_by_both_sources(app):
+def test_state_after_concat_is_shared_by_both_sources(app):
     one, two = app.dataframe(app.topic("one")), app.dataframe(app.topic("two"))
     both = one.concat(two).apply(count, stateful=True)
 
@@ -884,7 +884,7 @@ def test_branches_get_copies_whatever_the_type():
     assert list(run) == [1, 1]
 
 
-def test_branches_get_copies_behind_a_change_of_key():
+def test_branches_get_copies_after_a_change_of_key():
     sdf = frame().group_by(lambda value: 1, name="one").apply(lambda v, state: v, stateful=True)
     sdf.update(lambda value: value.append("main"))
     sdf.apply(lambda value: value.append("branch") or value)
@@ -1050,7 +1050,7 @@ def test_a_frame_that_was_used_as_a_column_can_still_be_continued():
 
 
 @pytest.mark.parametrize("groups", [1, 3, 8])
-def test_totals_of_a_batch_behind_expanded_records_come_in_the_order_of_the_records(groups):
+def test_totals_of_a_batch_after_expanded_records_come_in_the_order_of_the_records(groups):
     sdf = frame().apply(lambda value: value, expand=True)
     sdf = sdf.group_by(lambda value: value, name="letter").agg(emit="batch", n=Count())
     sdf.apply(lambda value, key, timestamp, headers: (key, value["n"]), metadata=True)

@@ -319,7 +319,7 @@ def test_changing_a_value_after_set_changes_nothing(content, cut):
     assert list(run) == [{"content": content, "of": {1, 2}}] * 2
 
 
-def test_changing_a_value_behind_a_stateful_step_does_not_reach_the_state():
+def test_changing_a_value_after_a_stateful_step_does_not_reach_the_state():
     sdf = frame().apply(
         lambda value, state: (state.set("v", [value]), state.get("v"))[1], stateful=True
     )
@@ -470,11 +470,11 @@ def test_a_record_the_callback_does_not_let_go_stops_the_run():
 
 
 def test_a_run_that_stops_on_an_error_continues_with_the_same_record():
-    is_mended = []
+    is_repaired = []
 
     def touch(value, state):
         state.set("sum", state.get("sum", 0) + value)
-        if value == 3 and not is_mended:
+        if value == 3 and not is_repaired:
             raise ValueError("three")
         return state.get("sum")
 
@@ -482,7 +482,7 @@ def test_a_run_that_stops_on_an_error_continues_with_the_same_record():
     engine.feed([1, 2, 3, 4])
     with pytest.raises(StepError, match="offset 2"):
         engine.run([2])
-    is_mended.append(True)
+    is_repaired.append(True)
 
     run = engine.run()
 
@@ -491,10 +491,10 @@ def test_a_run_that_stops_on_an_error_continues_with_the_same_record():
 
 
 def test_a_batch_that_stops_in_front_of_an_end_mark_comes_again_whole():
-    is_mended = []
+    is_repaired = []
 
     def touch(value):
-        if not is_mended:
+        if not is_repaired:
             raise ValueError
         return value
 
@@ -502,7 +502,7 @@ def test_a_batch_that_stops_in_front_of_an_end_mark_comes_again_whole():
     engine.feed([1, 2, END, 3])
     with pytest.raises(StepError):
         engine.run()
-    is_mended.append(True)
+    is_repaired.append(True)
 
     assert list(engine.run()) == [1, 2]
     assert list(engine.run()) == [1, 2, 3]

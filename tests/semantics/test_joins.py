@@ -120,7 +120,7 @@ def test_an_interval_join_gives_each_pair_once_in_any_order_and_cut(arrived, how
 
 @given(arrivals(), hows, bounds, st.integers(0, 15))
 @settings(max_examples=300)
-def test_what_is_late_for_an_interval_join_is_told_and_all_else_is_joined(
+def test_what_is_late_for_an_interval_join_is_reported_and_all_else_is_joined(
     arrived, how, both, grace
 ):
     records, sizes = arrived
@@ -179,9 +179,9 @@ def test_every_left_record_of_an_asof_join_comes_out_or_is_late(arrived, directi
     run = run_local(joined.concat(late), [*records, LAST], batches=[*sizes, 100])
 
     lefts = {one["n"] for _, one, _ in records if one["side"] == "l"}
-    told = [value[2] for value in run if value[0] == "late" and value[1] == "left"]
+    reported = [value[2] for value in run if value[0] == "late" and value[1] == "left"]
     given = [value[0] for value in run if value[0] != "late"]
-    assert sorted([*given, *told]) == sorted(lefts)
+    assert sorted([*given, *reported]) == sorted(lefts)
 
 
 # --- more than one join, and what is around it --------------------------------------------------

@@ -94,7 +94,7 @@ def test_a_run_that_collects_does_the_same(name, chunk, monkeypatch):
 
 
 @pytest.mark.parametrize("collect", [False, True])
-def test_a_failure_is_told_alike(collect):
+def test_a_failure_is_reported_alike(collect):
     def failing(value, state):
         return 1 / (value["x"] - 7)
 

@@ -203,7 +203,7 @@ def test_what_a_list_sink_tells_of_a_record_comes_before_its_fields_and_never_hi
 
     run_local(sdf, [("k", {"a": 1, "_key": "mine"}, 5)])
 
-    (told,) = sink
+    (record,) = sink
     names = ["_key", "_timestamp", "_headers", "_topic", "_partition", "_offset", "a"]
-    assert list(told) == names
-    assert (told["_key"], told["_timestamp"]) == ("mine", 5)
+    assert list(record) == names
+    assert (record["_key"], record["_timestamp"]) == ("mine", 5)

@@ -357,7 +357,7 @@ SLIDING = {
         At(23, A, [(13, 23, [A])]),
         At(20, B, [(10, 20, [B]), (13, 23, [A, B])]),
     ),
-    "a-record-behind-an-earlier-one": case(
+    "a-record-older-than-an-earlier-one": case(
         sliding(grace_ms=15),
         At(23, A, [(13, 23, [A])]),
         At(20, B, [(10, 20, [B]), (13, 23, [A, B])]),
@@ -380,7 +380,7 @@ SLIDING = {
         At(11, A, [(1, 11, [A])]),
         At(19, B, [(9, 19, [A, B])]),
     ),
-    "without-grace-a-window-closes-behind-its-end": case(
+    "without-grace-a-window-closes-after-its-end": case(
         sliding(grace_ms=0),
         At(16, A, [(6, 16, [A])]),
         At(24, B, [(14, 24, [A, B])], [(6, 16, [A])]),
@@ -403,7 +403,7 @@ SLIDING = {
         At(22, B, [(12, 22, [B])]),
     ),
     "no-window-starts-before-1970": case(sliding(grace_ms=15), At(3, A, [(0, 3, [A])])),
-    "a-record-far-behind-the-others": case(
+    "a-record-much-older-than-the-others": case(
         sliding(grace_ms=15),
         At(29, A, [(19, 29, [A])]),
         At(26, B, [(16, 26, [B]), (19, 29, [A, B])]),
@@ -568,7 +568,7 @@ SESSIONS = {
 # Another than in Quix Streams: a session closes when its gap and grace have passed, not one more
 # gap later; and a record that joins an open session is not late.
 SESSIONS_OF_OURS = {
-    "a-session-closes-behind-its-gap-and-grace": case(
+    "a-session-closes-after-its-gap-and-grace": case(
         lambda sdf: sdf.session_window(10, grace_ms=5).sum(),
         At(0, 1, [(0, 1, 1)]),
         At(15, 2, [(15, 16, 2)]),
@@ -584,7 +584,7 @@ SESSIONS_OF_OURS = {
 }
 
 # Another than in Quix Streams (test_sliding_window_multiaggregation): a window that 1970 cuts short
-# closes behind its end like any other. There it waits until its uncut length has passed.
+# closes after its end like any other. There it waits until its uncut length has passed.
 CUT_SHORT = {
     "sliding-window-cut-short-by-1970": case(
         lambda sdf: sdf.sliding_window(10).agg(**EVERYTHING),
@@ -962,7 +962,7 @@ LATE = {
         [(1, 1), (25, 2), (19, 3), (0, 4)],
         [(3, 19, 6, 10, 20, 2), (4, 0, 25, 0, 10, 3)],
     ),
-    "tumbling-with-grace-counts-from-behind-the-grace": Late(
+    "tumbling-with-grace-counts-from-the-end-of-the-grace": Late(
         lambda sdf, **on: sdf.tumbling_window(10, grace_ms=2, **on).sum(),
         [(100, 1), (111, 2), (109, 3), (112, 4), (109, 5), (101, 6)],
         [(5, 109, 1, 100, 110, 4), (6, 101, 9, 100, 110, 5)],
@@ -1002,7 +1002,7 @@ LATE = {
 
 @pytest.mark.parametrize("mode", ["current", "final"])
 @pytest.mark.parametrize("facts", LATE.values(), ids=LATE)
-def test_on_late_is_told_what_was_late_and_by_how_much(facts, mode):
+def test_on_late_gets_what_was_late_and_by_how_much(facts, mode):
     records = [("k", value, timestamp) for timestamp, value in facts.records]
     expected = [
         (value, "k", timestamp, late_by, start, end, "list", 0, offset)
@@ -1060,7 +1060,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_on_late_is_told_the_name_of_the_window(name):
+def test_on_late_gets_the_name_of_the_window(name):
     names = set()
     window = NAMED[name](frame(), on_late=lambda *call: names.add(call[6]))
 
@@ -1232,7 +1232,7 @@ COLLECTED = {
 
 
 @pytest.mark.parametrize("facts", cases("final", TRIGGERED))
-def test_a_trigger_closes_a_window_at_once_and_it_begins_anew(facts):
+def test_a_trigger_closes_a_window_at_once_and_it_begins_again(facts):
     check(facts, "final")
 
 
@@ -1424,7 +1424,7 @@ def test_an_aggregator_of_your_own_is_used_as_it_is(window, results):
     check(facts, "final")
 
 
-# --- a window behind a window ---------------------------------------------------------------
+# --- a window after a window ----------------------------------------------------------------
 
 
 def test_a_window_takes_the_results_of_another():

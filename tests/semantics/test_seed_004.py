@@ -2,7 +2,7 @@
 
 The tables are those of a well-known explanation of stateful streaming: a shop that counts the
 clicks of its users batch by batch, some of which come late; then sessions, accounts and sensors.
-Each batch of a table is fed by itself, and the table is what is known behind it.
+Each batch of a table is fed by itself, and the table is what is known after it.
 """
 
 from datetime import timedelta
@@ -173,7 +173,7 @@ def test_batch_2_counts_a_late_click(emit):
     assert table(engine, "user_id", "clicks") == expected
 
 
-def test_by_record_every_click_has_the_total_behind_it():
+def test_by_record_every_click_has_the_total_after_it():
     values = run_local(clicks_per_user(), BATCH_1 + BATCH_2)
 
     assert [(value["user_id"], value["clicks"]) for value in values] == [
@@ -233,7 +233,7 @@ def test_a_late_click_of_batch_5_makes_two_clicks_of_user_b_three():
     assert table(engine, "user_id", "clicks")["user_B"] == 3
 
 
-def test_a_query_shows_8_clicks_and_behind_late_data_10():
+def test_a_query_shows_8_clicks_and_after_late_data_10():
     engine = LocalEngine(clicks_per_user())
     engine.feed([click("A", f"10:04:{second:02}") for second in range(8)])
     engine.run()
@@ -259,7 +259,7 @@ def test_an_event_that_arrives_five_minutes_late_is_in_every_later_result():
 # --- a watermark of ten minutes -------------------------------------------------------------
 
 
-def test_within_the_watermark_a_window_takes_late_clicks_and_behind_it_none():
+def test_within_the_watermark_a_window_takes_late_clicks_and_after_it_none():
     clicks = frame().watermark(timedelta(minutes=10), on="timestamp").group_by("user_id")
     window = clicks.tumbling_window(timedelta(minutes=1)).agg(clicks=Count())
     totals = window.final()
@@ -466,7 +466,7 @@ def test_state_of_an_hour_ago_has_expired(cut):
         ("user_A", "click", at("10:00:00")),
         ("user_A", "click", at("10:59:59")),
         ("user_A", "click", at("11:59:58")),
-        ("user_A", "click", at("12:59:58")),  # an hour behind the last update
+        ("user_A", "click", at("12:59:58")),  # an hour before the last update
     ]
 
     assert run_local(frame().apply(count, stateful=True), records, batches=cut) == [1, 2, 3, 1]

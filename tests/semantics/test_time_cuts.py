@@ -84,7 +84,7 @@ def merged(batch, state):
     return batch.select(["user"])
 
 
-def test_state_behind_a_table_needs_a_key_of_its_own():
+def test_state_after_a_table_needs_a_key_of_its_own():
     def tables():
         return frame().group_by("user").update_state(merged, "t")
 
@@ -119,7 +119,7 @@ def ring_soon(value, state):
     return value
 
 
-def test_a_timer_that_fails_behind_a_window_takes_no_window_along():
+def test_a_timer_that_fails_after_a_window_takes_no_window_along():
     sdf = frame().tumbling_window(1_000).count().final()
     sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
     records = [("k", 1, t) for t in (0, 5_000, 9_000, 20_000)]
@@ -131,7 +131,7 @@ def test_a_timer_that_fails_behind_a_window_takes_no_window_along():
     assert all(report.reconciles for report in run.reports)
 
 
-def test_a_timer_that_fails_behind_totals_takes_no_total_along():
+def test_a_timer_that_fails_after_totals_takes_no_total_along():
     sdf = frame().agg(n=Count(), emit="batch")
     sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
     records = [("k", 1, t) for t in (0, 5_000, 9_000)]
@@ -142,7 +142,7 @@ def test_a_timer_that_fails_behind_totals_takes_no_total_along():
     assert all(report.reconciles for report in run.reports)
 
 
-def test_timers_that_fail_behind_the_totals_of_several_keys_are_put_aside_one_by_one():
+def test_timers_that_fail_after_the_totals_of_several_keys_are_set_aside_one_by_one():
     sdf = frame().agg(n=Count(), emit="batch")
     sdf = sdf.apply(ring_soon, stateful=True, on_timer=fail)
     records = [(key, 1, t) for t in (0, 5_000, 9_000) for key in "abc"]
@@ -186,7 +186,7 @@ def test_each_branch_has_the_time_of_its_own_records():
     assert seen == [1_000_005]
 
 
-def test_behind_a_window_the_time_is_that_of_its_result():
+def test_after_a_window_the_time_is_that_of_its_result():
     sdf = frame().tumbling_window(1_000).count().final()
     times = sdf.apply(
         lambda value, key, timestamp, headers, state: (timestamp, state.timestamp),

@@ -143,7 +143,7 @@ def check_counts(run, records):
     assert sum(report.read for report in run.reports) == len(records)
 
 
-# --- what is told about records -------------------------------------------------------------
+# --- the totals of records ------------------------------------------------------------------
 
 
 def aggregations(*, ordered=True):
@@ -162,7 +162,7 @@ def aggregations(*, ordered=True):
     return {**known, **by_arrival} if ordered else known
 
 
-def told(records, *, ordered=True):
+def totals(records, *, ordered=True):
     """The same from the definitions, of records in the order of their arrival."""
     records = sorted(records)
     exact = sum(Fraction(r.f) for r in records)
@@ -194,7 +194,7 @@ class Tick(NamedTuple):
 
 
 def ticks_of(run, records, lateness):
-    """Return the batches that were run, and the watermark behind the last of them."""
+    """Return the batches that were run, and the watermark after the last of them."""
     ticks, place, largest = [], 0, None
     for report in run.reports:
         part = records[place : place + report.read]
@@ -223,7 +223,7 @@ def closed(ticks, last, windows, is_over, *, ordered=True):
     for (key, start, end), content in windows.items():
         batch = batch_of(ticks, last, lambda mark, end=end: is_over(end, mark))
         if batch is not None:
-            result = {"start": start, "end": end, **told(content, ordered=ordered)}
+            result = {"start": start, "end": end, **totals(content, ordered=ordered)}
             found.append((batch, key, start, result))
     return found
 
@@ -299,7 +299,7 @@ def touches(session, at, gap):
 def session_result(session, *, ordered=True):
     """A session may have begun long ago, so the time of its result is that of its last record."""
     start, last = min(r.at for r in session), max(r.at for r in session)
-    return last, {"start": start, "end": last + 1, **told(session, ordered=ordered)}
+    return last, {"start": start, "end": last + 1, **totals(session, ordered=ordered)}
 
 
 def split_at_gaps(records, gap):
@@ -420,8 +420,8 @@ def test_with_bounded_disorder_nothing_is_late_and_every_cut_gives_the_full_resu
     if kind == "session":
         expected = split_at_gaps(records, size)
     else:
-        told_ = expected_of(kind, size, step, grace, whole, 10**12)
-        expected = [(key, start, result) for _, key, start, result in told_.finals]
+        expected_windows = expected_of(kind, size, step, grace, whole, 10**12)
+        expected = [(key, start, result) for _, key, start, result in expected_windows.finals]
     same([row[1:] for row in finals], expected)
     assert late == []
     check_counts(run, [*records, far])
@@ -458,7 +458,7 @@ def keys_in(engine):
 @pytest.mark.parametrize("how", ["topic", "on"])
 @quick(10)
 @given(case=cases())
-def test_it_does_not_matter_how_the_time_is_told(how, case, tmp_path_factory):
+def test_it_does_not_matter_where_the_time_is_read(how, case, tmp_path_factory):
     sdf = frame().watermark(case.lateness)
     window = windowed(sdf, "hopping", case.size, case.step, case.grace)
     by_step = watched(window.agg(n=Count(), all=Collect("id")).final())
@@ -592,7 +592,7 @@ def test_current_results_by_key_grow_with_each_on_time_record(case, places):
             if start + case.size + case.grace > latest[r.key]:
                 contents[r.key, start].append(r)
                 result = {"start": start, "end": start + case.size}
-                expected.append((r.key, start, {**result, **told(contents[r.key, start])}))
+                expected.append((r.key, start, {**result, **totals(contents[r.key, start])}))
     assert [row[1:] for row in found] == expected
 
 
@@ -614,7 +614,7 @@ def test_a_sliding_window_by_key_is_that_of_its_record_unless_the_record_is_late
         for end in sorted(end for end in ends if r.at <= end <= r.at + case.size):
             if end >= open_from:
                 content = [o for o in mine[r.key] if end - case.size <= o.at <= end]
-                result = {"start": max(0, end - case.size), "end": end, **told(content)}
+                result = {"start": max(0, end - case.size), "end": end, **totals(content)}
                 expected.append((r.key, result["start"], result))
     assert [row[1:] for row in found] == expected
 
@@ -768,7 +768,7 @@ def corrected(case, horizon, ticks, last):
 
     def give(batch, key, start):
         revisions[key, start] = revisions.get((key, start), -1) + 1
-        result = {"start": start, "end": start + case.size, **told(contents[key, start])}
+        result = {"start": start, "end": start + case.size, **totals(contents[key, start])}
         revised = {**result, "revision": revisions[key, start]}
         given_.append((batch, key, start, revised))
 
@@ -790,7 +790,7 @@ def corrected(case, horizon, ticks, last):
 
 
 @pytest.mark.parametrize(("mark", "is_late"), [(24, False), (25, True)])
-def test_the_horizon_of_corrections_ends_behind_the_grace(mark, is_late):
+def test_the_horizon_of_corrections_ends_after_the_grace(mark, is_late):
     sdf = frame()
     window = sdf.tumbling_window(10, grace_ms=5, corrections_ms=10).agg(n=Count())
     finals, late = watched(window.final()), watched(window.late())
@@ -886,7 +886,7 @@ pairs_of_graces = st.tuples(*[st.sampled_from([0, 0, 4])] * 2)
     is_moved=st.booleans(),
     cut=cuts,
 )
-def test_any_window_behind_any_other_gives_the_same_for_every_cut(
+def test_any_window_after_any_other_gives_the_same_for_every_cut(
     inner, stream, sizes, graces, outer, is_moved, cut
 ):
     lateness, records = stream
@@ -942,7 +942,7 @@ def test_nothing_is_late_for_the_third_of_three_windows(stream, cut, is_moved):
 
 
 @pytest.mark.parametrize("cut", [[], 1])
-def test_a_long_session_is_not_late_for_a_window_behind_it(cut):
+def test_a_long_session_is_not_late_for_a_window_after_it(cut):
     sdf = frame()
     sessions = sdf.session_window(10, name="inner").agg(n=Count()).final()
     window = sessions.tumbling_window(20, name="outer").agg(n=Sum("n"))
@@ -960,7 +960,7 @@ def test_a_long_session_is_not_late_for_a_window_behind_it(cut):
 
 @quick(25)
 @given(records=streams(), cut=cuts, places=crashes, groups=groups, mode=modes)
-def test_totals_behind_each_record_do_not_depend_on_the_cut(records, cut, places, groups, mode):
+def test_totals_after_each_record_do_not_depend_on_the_cut(records, cut, places, groups, mode):
     sdf = frame().agg(emit="record", **aggregations())
     found = watched(sdf)
 
@@ -969,7 +969,7 @@ def test_totals_behind_each_record_do_not_depend_on_the_cut(records, cut, places
     expected, so_far = [], defaultdict(list)
     for r in records:
         so_far[r.key].append(r)
-        expected.append((r.key, r.at, told(so_far[r.key])))
+        expected.append((r.key, r.at, totals(so_far[r.key])))
     assert [row[1:] for row in found] == expected
     check_counts(run, records)
 
@@ -987,7 +987,7 @@ def test_totals_of_each_batch_are_those_of_all_records_so_far(records, cut, plac
     for batch, (_, part) in enumerate(ticks):
         for r in part:
             so_far[r.key].append(r)
-        expected += [(batch, key, told(so_far[key])) for key in {r.key for r in part}]
+        expected += [(batch, key, totals(so_far[key])) for key in {r.key for r in part}]
     same([(batch, key, value) for batch, key, _, value in found], expected)
     check_counts(run, records)
 
@@ -1008,7 +1008,7 @@ def test_totals_of_a_batch_have_the_same_time_whether_combined_or_not(records, c
 @quick(20)
 @example(records=recs(("a", 0), ("b", 0), ("a", 0)), cut=[], groups=3)
 @given(records=streams(times=st.integers(0, 3)), cut=cuts, groups=groups)
-def test_totals_behind_a_stateful_step_are_the_same_whether_combined_or_not(records, cut, groups):
+def test_totals_after_a_stateful_step_are_the_same_whether_combined_or_not(records, cut, groups):
     found = {}
     for mode in ("stop", "dead-letter"):
         sdf = frame().apply(lambda value, state: value, stateful=True)
@@ -1112,7 +1112,7 @@ def test_records_of_a_topic_taken_at_once_are_the_same_as_one_by_one(
 @quick(20)
 @example(records=recs(("a", 0), ("b", 0), ("a", 0)), cut=[], groups=3)
 @given(records=streams(times=st.integers(0, 3)), cut=cuts, groups=groups)
-def test_windows_behind_a_stateful_step_are_the_same_whether_combined_or_not(records, cut, groups):
+def test_windows_after_a_stateful_step_are_the_same_whether_combined_or_not(records, cut, groups):
     found = {}
     for mode in ("stop", "dead-letter"):
         sdf = frame().apply(lambda value, state: value, stateful=True)
@@ -1288,7 +1288,7 @@ def contents_of(engine):
 
 @quick(30)
 @given(rows=expiring_streams(60), cut=cuts, places=crashes)
-def test_an_expired_value_is_never_seen_and_a_live_one_is_missed_only_behind_the_watermark(
+def test_an_expired_value_is_never_seen_and_a_live_one_is_missed_only_after_the_watermark(
     rows, cut, places
 ):
     sdf = frame().apply(perform, stateful=True, metadata=True)
@@ -1370,7 +1370,7 @@ def test_expiry_can_be_turned_on_for_a_store_that_has_data(records, cut, ttl, pl
 @pytest.mark.parametrize("how", ["stateful_map", "agg", "agg of a batch"])
 @quick(25)
 @given(data=st.data(), ttl=st.integers(1, 30), cut=cuts, groups=groups, mode=modes)
-def test_totals_with_a_time_to_live_begin_anew_when_they_have_expired(
+def test_totals_with_a_time_to_live_begin_again_when_they_have_expired(
     how, data, ttl, cut, groups, mode
 ):
     lateness = data.draw(st.sampled_from([0, 10]))
@@ -1423,7 +1423,7 @@ def batches_of(run):
 
 # --- timers ---------------------------------------------------------------------------------
 
-# Times of timers are told apart by their names, so that no two of a key fall together.
+# Names make the times of timers different, so that no two of a key fall together.
 TIMERS = {"a": 0, "b": 1, "stop": 2}
 
 timer_operations = st.lists(
@@ -2075,7 +2075,7 @@ class Restarted(LocalEngine):
     """An engine whose clock is created again after each batch, from what is written down of it."""
 
     forgets = ()
-    """Batches behind which nothing but the offsets was written down."""
+    """Batches after which nothing but the offsets was written down."""
 
     def _process(self, batch, *, crash):
         super()._process(batch, crash=crash)
@@ -2088,7 +2088,7 @@ class Restarted(LocalEngine):
 @pytest.mark.parametrize("forgets", [(), (2, 4, 7)])
 @quick(20)
 @given(stream=bounded(), kind=st.sampled_from(KINDS), size=sizes, cut=cuts)
-def test_a_restart_behind_every_batch_changes_no_result(forgets, stream, kind, size, cut):
+def test_a_restart_after_every_batch_changes_no_result(forgets, stream, kind, size, cut):
     lateness, records = stream
     items = [*(r.item for r in records), END]
     for n in range(1, 6):
@@ -2116,7 +2116,7 @@ def test_a_restart_behind_every_batch_changes_no_result(forgets, stream, kind, s
 @quick(10)
 @example(records=recs(("a", 0), ("a", 0, 3)), cut=1)
 @given(records=streams(), cut=cuts)
-def test_a_record_that_fails_behind_a_branch_leaves_nothing_in_the_other(program, records, cut):
+def test_a_record_that_fails_after_a_branch_leaves_nothing_in_the_other(program, records, cut):
     def fail(value, state):
         if value["i"] == 3:
             raise ValueError("three")

@@ -76,7 +76,7 @@ def test_state_can_be_looked_into_at_any_batch(app):
         }
 
 
-def test_the_history_of_a_key_has_the_records_behind_each_change(app):
+def test_the_history_of_a_key_has_the_records_that_caused_each_change(app):
     with admin.open(app) as state:
         changes = [c for c in state.history("user-3") if c.name == "total"]
 
@@ -86,8 +86,8 @@ def test_the_history_of_a_key_has_the_records_behind_each_change(app):
     assert changes[0].is_new and changes[0].before is None
     for change in changes:
         assert change.after == total_of("user-3", PAYMENTS[: 10 * (change.batch + 1)])
-        behind = [(n, value) for n, value in mine if n // 10 == change.batch]
-        assert [(r.offset, r.value) for r in change.records] == behind
+        causes = [(n, value) for n, value in mine if n // 10 == change.batch]
+        assert [(r.offset, r.value) for r in change.records] == causes
 
 
 def test_state_is_read_without_the_program(app, spark, tmp_path):
@@ -174,7 +174,7 @@ def test_a_fork_and_its_origin_go_on_by_themselves(app, make_app):
     with admin.open(app) as state, admin.open(copy) as copied:
         assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS + more)
         assert copied.get("user-3")["total"] == total_of("user-3", PAYMENTS)
-    assert len(outputs(copy, "copy")) == 30  # what is behind batch 6
+    assert len(outputs(copy, "copy")) == 30  # what comes after batch 6
 
 
 def test_a_backup_can_be_restored(app, tmp_path):

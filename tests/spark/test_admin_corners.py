@@ -30,10 +30,10 @@ from millpond.errors import (
 pytestmark = pytest.mark.spark
 
 
-# --- the records behind a change ------------------------------------------------------------
+# --- the records that caused a change ------------------------------------------------------
 
 
-def test_records_behind_a_change_are_known_where_those_of_the_future_are_put_aside(make_app):
+def test_causes_of_a_change_are_known_where_records_of_the_future_are_set_aside(make_app):
     app = make_app("shop")
     topic = app.topic("clicks", timestamp_extractor=lambda value, *_: value["at"], lateness=1_000)
     by_user = app.dataframe(topic).group_by("user")
@@ -178,7 +178,7 @@ def test_a_running_application_is_read_forked_and_backed_up(make_app, tmp_path):
 
 
 def _wait_for_batch(state, last):
-    """Wait until there is a batch behind one, and return the latest."""
+    """Wait until there is a batch after one, and return the latest."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(StateError):  # before the first batch there is no state
@@ -189,7 +189,7 @@ def _wait_for_batch(state, last):
     raise AssertionError("no batch came")
 
 
-def test_many_keys_with_timers_and_expiry_are_divided_anew(make_app):
+def test_many_keys_with_timers_and_expiry_are_divided_again(make_app):
     """2 -> 5 -> 1 parts; in each of them timers fire, values expire, and nothing is lost."""
     count = int(os.environ.get("MILLPOND_KEYS", "5000"))
 
@@ -252,14 +252,14 @@ def archived(tmp_path, count):
 
 
 def test_a_backfill_that_was_cut_short_goes_on(make_app, tmp_path):
-    def add_unless_told(value, state):
+    def add_unless_waiting(value, state):
         if value["amount"] == 45 and (tmp_path / "fails").exists():
             raise RuntimeError("no")
         add_one(value, state)
 
     app = make_app("payments", max_records_per_batch=10)
     topic = app.topic("payments", key_deserializer="str", max_future=None)
-    app.dataframe(topic).update(add_unless_told, stateful=True)
+    app.dataframe(topic).update(add_unless_waiting, stateful=True)
     produce(app, PAYMENTS[60:])
     archive = archived(tmp_path, 3)
     (tmp_path / "fails").touch()

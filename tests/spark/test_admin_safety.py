@@ -99,7 +99,7 @@ def test_a_rescale_that_is_lost_is_taken_back(make_app, tmp_path):
         assert state.get("user-3")["total"] == total_of("user-3", PAYMENTS[:40])
 
 
-def test_behind_a_backfill_of_files_nothing_is_read_twice(make_app, tmp_path):
+def test_after_a_backfill_of_files_nothing_is_read_twice(make_app, tmp_path):
     lines = [json.dumps({**v, "user": key, "at": at}) for key, v, at in PAYMENTS[:20]]
     (tmp_path / "day.jsonl").write_text("\n".join(lines))
     archive = mp.FileSource(tmp_path / "day.jsonl", key="user", timestamp="at", name="archive")
@@ -229,7 +229,7 @@ def test_a_group_that_is_damaged_is_listed_beside_the_others(app, tmp_path):
     assert "last batch" in listed.output
 
 
-def test_a_backfill_behind_a_clear_reads_all_there_is(make_app):
+def test_a_backfill_after_a_clear_reads_all_there_is(make_app):
     app = totals(make_app)
     produce(app, PAYMENTS[:30])
     app.run(drain=True)
@@ -303,7 +303,7 @@ def test_a_sink_that_fails_is_what_is_named(make_app):
     assert "test_admin_safety.py" in str(failed.value.__notes__)
 
 
-def test_what_people_do_to_state_is_told_in_full(make_app, tmp_path):
+def test_what_people_do_to_state_is_reported_in_full(make_app, tmp_path):
     app = totals(make_app)
     produce(app, PAYMENTS[:20])
     app.run(drain=True)
@@ -368,7 +368,7 @@ def test_a_mistake_on_the_command_line_is_explained(app, tmp_path, words, says):
     assert isinstance(found.exception, MillpondError | SystemExit)
 
 
-def test_state_goes_when_it_is_told_to(app, tmp_path):
+def test_state_is_deleted_when_that_is_asked(app, tmp_path):
     assert run("state", "clear", tmp_path / "state", "--yes").exit_code == 0
     with admin.open(app) as state:
         assert state.is_empty()

@@ -97,7 +97,7 @@ def test_an_aggregation_is_added_and_state_goes_back_across_it(make_app, tmp_pat
 
 
 def look_at(state):
-    """State is seen by the names of fields, behind each batch by those of then."""
+    """State is seen by the names of fields, after each batch by those of then."""
     first, last = state.info().first_batch, state.info().last_batch
     assert state.get("ann", "agg") == total(3, 8, biggest=1)
     assert state.get("bob", "agg") == total(1, 9, biggest=None)

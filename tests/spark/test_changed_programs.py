@@ -493,7 +493,7 @@ def test_a_rewritten_checkpoint_has_the_partitions_of_the_state_not_of_the_sessi
     assert programs.values("clicks/default") == {"n": 5}
 
 
-def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):
+def test_a_step_moves_after_another_change_of_key_with_its_state(programs):
     shops = "{}.group_by('user', name='shop').apply(count, stateful=True)\n"
     programs.write("counts = " + COUNT + "users = counts.group_by('user')\n"
                    "users.apply(count, stateful=True)\n" + shops.format("counts"))  # fmt: skip
@@ -504,7 +504,7 @@ def test_a_step_moves_behind_another_change_of_key_with_its_state(programs):
     programs.run()
     home = programs.folder / "state" / "g"
     for place in (home / "generations" / "0002").glob("[oc]*s/*[1-9]*"):
-        place.unlink()  # as if it had been killed right behind the reshape, and had lost a file
+        place.unlink()  # as if it had been killed right after the reshape, and had lost a file
     (home / "clock-0002.json").unlink()
     with pytest.raises(
         DamagedStateError, match=r"0002/offsets/1 is dam(.|\n)*Fix: millpond state repair"

@@ -99,7 +99,7 @@ import millpond.spark.session as session
 
 opened = session.open_session
 
-def told(*arguments, **named):
+def fake_start(*arguments, **named):
     made = opened(*arguments, **named)
     java = made.sparkContext._jvm.java.lang
     beans = java.management.ManagementFactory
@@ -107,7 +107,7 @@ def told(*arguments, **named):
     print("shared classes:", "yes" if "SharedArchiveFile" in options else "no")
     return made
 
-session.open_session = told
+session.open_session = fake_start
 """
 
 

@@ -64,7 +64,7 @@ def rows_source(spark, folder, records):
 
 
 def of_a_quiet_list(idle_after):
-    """What the windows of a list give, before it is idle and behind that."""
+    """What the windows of a list give, before it is idle and after that."""
     app = mp.Application(loglevel=None)
     rows = app.dataframe(source=mp.ListSource([], name="rows"))
     windows(rows.watermark(idle_after=idle_after), "rows")
@@ -82,9 +82,9 @@ def test_the_last_window_of_a_quiet_spark_source_closes(make_app, spark, tmp_pat
 
     values = app.run(count=2, timeout=20)
 
-    before, behind = of_a_quiet_list(A_SECOND)
+    before, after = of_a_quiet_list(A_SECOND)
     assert before == [("rows", 0, 2)]
-    assert values == behind == [("rows", 0, 2), ("rows", 10_000, 1)]
+    assert values == after == [("rows", 0, 2), ("rows", 10_000, 1)]
 
 
 def test_a_drain_closes_the_last_windows_of_what_is_idle_by_then_and_once(
@@ -104,8 +104,8 @@ def test_a_drain_closes_the_last_windows_of_what_is_idle_by_then_and_once(
 
     values = app.run(drain=True)
 
-    _, behind = of_a_quiet_list(AT_ONCE)
-    assert [value for value in values if value[0] == "rows"] == behind
+    _, after = of_a_quiet_list(AT_ONCE)
+    assert [value for value in values if value[0] == "rows"] == after
     assert in_any_order(values) == [
         ("clicks", 0, 2),
         ("clicks", 10_000, 1),
@@ -310,7 +310,7 @@ def test_a_stream_that_goes_on_during_a_drain_is_not_idle(make_app):
     over = threading.Event()
 
     def go_on():
-        while not app.reports:  # behind the first batch, so the drain has set its end
+        while not app.reports:  # after the first batch, so the drain has set its end
             time.sleep(0.01)
         timestamp = 0
         while not over.wait(0.2):

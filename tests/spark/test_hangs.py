@@ -103,13 +103,13 @@ def test_function_that_lets_nothing_else_run_is_named_with_its_line_and_range(ma
     assert re.search(r'test_hangs.py", line \d+, in hold', text)
 
 
-def test_hanging_step_is_logged_and_told_and_ends_the_run_where_that_is_asked(make_app, caplog):
+def test_hanging_step_is_logged_and_reported_and_ends_the_run_where_that_is_asked(make_app, caplog):
     app = counting(make_app, sleep, step_timeout=13)
-    told = []
+    found = []
 
     def look():
-        while not told:
-            told.extend(one for one in app.waiting if one.seconds > 5)
+        while not found:
+            found.extend(one for one in app.waiting if one.seconds > 5)
             time.sleep(0.5)
 
     looker = threading.Thread(target=look, daemon=True)
@@ -118,8 +118,8 @@ def test_hanging_step_is_logged_and_told_and_ends_the_run_where_that_is_asked(ma
         app.run()
     looker.join(1)
 
-    assert re.match(r"apply 'count' \(test_hangs.py:\d+\) is at list/0/2, key 'a'", told[0].what)
-    assert re.match(r"test_hangs.py:\d+", told[0].more)
+    assert re.match(r"apply 'count' \(test_hangs.py:\d+\) is at list/0/2, key 'a'", found[0].what)
+    assert re.match(r"test_hangs.py:\d+", found[0].more)
     logged = [text for text in caplog.messages if "is at list/0/2, key 'a' for 1" in text]
     assert len(logged) == 1
     assert "Application(step_timeout=60)" in logged[0]
@@ -129,8 +129,8 @@ def test_hanging_step_is_logged_and_told_and_ends_the_run_where_that_is_asked(ma
     assert re.search(r'test_hangs.py", line \d+, in sleep', text)
 
 
-def test_hanging_sink_is_told(make_app):
-    told, waits = [], threading.Event()
+def test_hanging_sink_is_reported(make_app):
+    found, waits = [], threading.Event()
 
     def save(records, delivery_id):
         waits.wait(60)
@@ -139,8 +139,8 @@ def test_hanging_sink_is_told(make_app):
     app.dataframe(source=mp.ListSource(LIST, "list")).sink(save)
 
     def look():
-        while not told:
-            told.extend(one for one in app.waiting if one.seconds > 1)
+        while not found:
+            found.extend(one for one in app.waiting if one.seconds > 1)
             time.sleep(0.2)
         waits.set()
 
@@ -149,7 +149,7 @@ def test_hanging_sink_is_told(make_app):
     app.run()
     looker.join(1)
 
-    assert re.match(r"waiting for sink 'save' \(test_hangs.py:\d+\)", told[0].what)
+    assert re.match(r"waiting for sink 'save' \(test_hangs.py:\d+\)", found[0].what)
     assert [what for what in app.reports[0].waited if "'save'" in what]
 
 

@@ -159,7 +159,7 @@ def killed(tmp_path_factory):
     )
 
 
-def test_jvm_process_that_has_died_is_forgotten_and_ends_when_it_is_told(killed):
+def test_jvm_process_that_has_died_is_forgotten_and_ends_when_it_is_asked(killed):
     assert killed.stdout.split() == ["5", "5", "True", "True", "6", "0"], killed.stderr
 
 

@@ -48,7 +48,7 @@ from millpond.spark.internals.jvm_process import end_jvm
 
 opened = session.open_session
 
-def told(*arguments, **named):
+def fake_start(*arguments, **named):
     context = opened(*arguments, **named).sparkContext
     beans = context._jvm.java.lang.management.ManagementFactory
     print(beans.getRuntimeMXBean().getInputArguments().toString())
@@ -56,7 +56,7 @@ def told(*arguments, **named):
     end_jvm()
     os._exit(0)
 
-session.open_session = told
+session.open_session = fake_start
 
 import millpond as mp
 

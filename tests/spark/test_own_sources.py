@@ -175,8 +175,8 @@ def test_a_source_that_cannot_be_sent_is_named(make_app):
     app = make_app()
     app.dataframe(source=source).apply(lambda value: value)
 
-    told = r"source 'broken' \(test_own_sources.py:\d+\) cannot be sent to workers: .*Connection"
-    with pytest.raises(ConfigError, match=told):
+    text = r"source 'broken' \(test_own_sources.py:\d+\) cannot be sent to workers: .*Connection"
+    with pytest.raises(ConfigError, match=text):
         app.run(drain=True)
 
 

@@ -153,7 +153,7 @@ def test_crash_and_end_marks_on_spark(make_app):
     assert app.run() == []
 
 
-def test_clear_state_keeps_the_offsets_unless_told_otherwise(make_app):
+def test_clear_state_keeps_the_offsets_unless_asked_otherwise(make_app):
     app = make_app()
     clicks = app.topic("clicks")
     app.dataframe(clicks).apply(count, stateful=True)
@@ -194,7 +194,7 @@ def wait_until_held(app):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_behind_the_current_batch(make_app, number):
+def test_a_signal_stops_after_the_current_batch(make_app, number):
     app = make_app(max_records_per_batch=50)
     clicks = app.topic("clicks")
     app.dataframe(clicks).apply(count, stateful=True).to_topic(app.topic("out"))
@@ -329,7 +329,7 @@ def test_a_group_whose_state_was_deleted_writes_its_outputs_again(make_app, tmp_
     assert [record.value for record in app.get_consumer().read("out")] == [1, 2, 1, 2]
 
 
-def test_a_topic_that_was_deleted_and_made_anew_is_an_error_not_a_gap(make_app, tmp_path):
+def test_a_topic_that_was_deleted_and_made_again_is_an_error_not_a_gap(make_app, tmp_path):
     app = make_app()
     clicks = app.topic("clicks")
     app.dataframe(clicks)
@@ -394,7 +394,7 @@ def test_registered_types_are_kept_in_state(make_app):
     ]
 
 
-def test_many_records_go_by_files_that_are_gone_behind_the_run(make_app, tmp_path, monkeypatch):
+def test_many_records_go_by_files_that_are_gone_after_the_run(make_app, tmp_path, monkeypatch):
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))

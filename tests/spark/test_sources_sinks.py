@@ -92,12 +92,12 @@ def test_files_that_cannot_be_read_are_one_dead_letter_each(make_app, tmp_path):
     assert sorted(found, key=str) == [("ann", 1), ("ann", 4), ("bob", 2), 2]
     with app.get_consumer() as consumer:
         letters = list(consumer.read("test.dead-letters"))
-    told = sorted(dict(letter.headers)["millpond.error"].decode() for letter in letters)
+    errors = sorted(dict(letter.headers)["millpond.error"].decode() for letter in letters)
     names = [tmp_path / "lines" / "1.json", *(tmp_path / "rows" / f"{n}.parquet" for n in (2, 3))]
-    for error, file in zip(told, names, strict=True):
+    for error, file in zip(errors, names, strict=True):
         assert f"file {file} cannot be read as {file.suffix[1:]}: " in error
         assert "\nFix: correct the file" in error
-    assert "gzip" in told[0]
+    assert "gzip" in errors[0]
     assert {letter.value[:4] for letter in letters} == {whole[:4], b"\x1f\x8b\x08\0"}
     assert [(r.read, r.dead) for r in app.reports if r.read] == [(7, 3)]
     assert app.run(drain=True) == []

@@ -57,7 +57,7 @@ def click(user, second):
     return user, {"user_id": user}, second * SECOND
 
 
-# Clicks of a shop, and what is known behind each batch.
+# Clicks of a shop, and what is known after each batch.
 BATCHES = [
     [click("A", 60), click("B", 75), click("A", 90), click("C", 105)],
     [click("A", 120), click("D", 135), click("B", 30)],  # B is late

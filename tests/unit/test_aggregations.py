@@ -44,14 +44,14 @@ CODEC = Codec()
 
 
 def state_of(aggregation, values, timestamps=None):
-    """The state after the values, at timestamps 0, 1, 2, ... unless told otherwise."""
+    """The state after the values, at timestamps 0, 1, 2, ... by default."""
     state = aggregation.start()
     for value, timestamp in zip(values, timestamps or range(len(values)), strict=True):
         state = aggregation.add(state, value, timestamp)
     return state
 
 
-def told(aggregation, values, timestamps=None):
+def outcome(aggregation, values, timestamps=None):
     return aggregation.result(state_of(aggregation, values, timestamps))
 
 
@@ -189,7 +189,7 @@ class AlikeWithMerge(Alike):
     ],
 )
 def test_values_give_the_result(aggregation, values, expected):
-    assert same(told(aggregation, values), expected)
+    assert same(outcome(aggregation, values), expected)
 
 
 @pytest.mark.parametrize(
@@ -215,17 +215,17 @@ def test_values_give_the_result(aggregation, values, expected):
 def test_time_and_order_decide(aggregation, records, expected):
     values, timestamps = zip(*records, strict=True)
 
-    assert told(aggregation, values, timestamps) == expected
+    assert outcome(aggregation, values, timestamps) == expected
 
 
-def test_a_state_of_none_lets_the_initializer_begin_anew():
+def test_a_state_of_none_lets_the_initializer_begin_again():
     aggregation = Reduce(lambda state, value: None if value == 0 else state + value, lambda v: v)
 
-    assert told(aggregation, [1, 2, 0, 5, 6]) == 11
+    assert outcome(aggregation, [1, 2, 0, 5, 6]) == 11
 
 
 def test_the_initializer_and_the_reducer_are_given_none_too():
-    assert told(Reduce(concatenated, str), [None, 1, None]) == "None1None"
+    assert outcome(Reduce(concatenated, str), [None, 1, None]) == "None1None"
 
 
 # --- columns --------------------------------------------------------------------------------
@@ -285,28 +285,28 @@ NUMBERS = st.one_of(
 
 
 def test_the_sum_of_ints_is_an_int_of_any_size():
-    assert same(told(Sum(), [2**70, 1, True]), 2**70 + 2)
+    assert same(outcome(Sum(), [2**70, 1, True]), 2**70 + 2)
 
 
 def test_a_float_makes_the_sum_a_float_wherever_it_comes():
-    assert same(told(Sum(), [1, 2.0]), 3.0)
-    assert same(told(Sum(), [2.0, 1]), 3.0)
-    assert same(told(Sum(), [-0.0]), 0.0)
+    assert same(outcome(Sum(), [1, 2.0]), 3.0)
+    assert same(outcome(Sum(), [2.0, 1]), 3.0)
+    assert same(outcome(Sum(), [-0.0]), 0.0)
 
 
 def test_the_sum_of_decimals_is_an_exact_decimal_whatever_the_context():
     with localcontext() as context:
         context.prec = 3
-        total = told(Sum(), [Decimal("123456.789"), 1, Decimal("0.0001")])
+        total = outcome(Sum(), [Decimal("123456.789"), 1, Decimal("0.0001")])
 
     assert same(total, Decimal("123457.7891"))
 
 
 def test_floats_add_up_without_rounding_on_the_way():
-    assert told(Sum(), [1e16, 1.0, -1e16]) == 1.0
-    assert told(Sum(), [0.1] * 10) == math.fsum([0.1] * 10)
-    assert told(Sum(), [2**53, 0.5, 0.5]) == float(2**53 + 1)
-    assert told(Mean(), [1e308, 1e308]) == 1e308
+    assert outcome(Sum(), [1e16, 1.0, -1e16]) == 1.0
+    assert outcome(Sum(), [0.1] * 10) == math.fsum([0.1] * 10)
+    assert outcome(Sum(), [2**53, 0.5, 0.5]) == float(2**53 + 1)
+    assert outcome(Mean(), [1e308, 1e308]) == 1e308
 
 
 @pytest.mark.parametrize(
@@ -324,13 +324,13 @@ def test_floats_add_up_without_rounding_on_the_way():
     ],
 )
 def test_numbers_of_other_types_are_taken_as_numbers_of_python(value, expected):
-    assert same(told(Sum(), [value]), expected)
+    assert same(outcome(Sum(), [value]), expected)
     assert same(CODEC.decode(CODEC.encode(state_of(Mean(), [value])))[1], 1)
 
 
 @given(st.lists(FLOATS))
 def test_a_sum_of_floats_is_that_of_fsum(values):
-    assert told(Sum(), values) == math.fsum(values)
+    assert outcome(Sum(), values) == math.fsum(values)
 
 
 @given(NUMBERS)
@@ -339,7 +339,7 @@ def test_a_sum_is_the_rounded_exact_sum(values):
     exact = sum(map(Fraction, numbers), Fraction())
     kinds = {type(number) for number in numbers}
 
-    total = told(Sum(), values)
+    total = outcome(Sum(), values)
 
     if float in kinds:
         assert same(total, exact.numerator / exact.denominator)
@@ -352,21 +352,21 @@ def test_a_sum_is_the_rounded_exact_sum(values):
 def test_a_mean_is_the_rounded_exact_mean(values):
     exact = sum(map(Fraction, values), Fraction()) / len(values)
 
-    assert same(told(Mean(), values), exact.numerator / exact.denominator)
+    assert same(outcome(Mean(), values), exact.numerator / exact.denominator)
 
 
 def test_the_mean_of_decimals_is_a_decimal():
-    assert same(told(Mean(), [Decimal("1.10"), Decimal("1.20"), 1]), Decimal("1.10"))
-    assert told(Mean(), [Decimal(1), Decimal(1), Decimal(0)]) == Decimal("0." + "6" * 27 + "7")
-    assert told(Mean(), [Decimal("1" * 40)]) == Decimal("1" * 40)
+    assert same(outcome(Mean(), [Decimal("1.10"), Decimal("1.20"), 1]), Decimal("1.10"))
+    assert outcome(Mean(), [Decimal(1), Decimal(1), Decimal(0)]) == Decimal("0." + "6" * 27 + "7")
+    assert outcome(Mean(), [Decimal("1" * 40)]) == Decimal("1" * 40)
 
 
 @given(st.lists(st.floats(-1e150, 1e150) | st.integers(-(2**70), 2**70)), st.sampled_from([0, 1]))
 def test_a_variance_is_the_rounded_exact_variance(values, ddof):
     numbers = list(map(Fraction, values))
 
-    variance = told(Variance(ddof=ddof), values)
-    deviation = told(StdDev(ddof=ddof), values)
+    variance = outcome(Variance(ddof=ddof), values)
+    deviation = outcome(StdDev(ddof=ddof), values)
 
     if len(values) <= ddof:
         assert variance is None
@@ -381,9 +381,9 @@ def test_a_variance_is_the_rounded_exact_variance(values, ddof):
 def test_the_variance_of_decimals_is_a_decimal():
     values = [Decimal("0.1"), Decimal("0.2"), Decimal("0.4")]
 
-    assert same(told(Variance("a", 1), [{"a": v} for v in values]), statistics.variance(values))
-    assert same(told(StdDev(ddof=1), values), statistics.variance(values).sqrt())
-    assert same(told(StdDev(), [Decimal(2), Decimal(4)]), Decimal(1))
+    assert same(outcome(Variance("a", 1), [{"a": v} for v in values]), statistics.variance(values))
+    assert same(outcome(StdDev(ddof=1), values), statistics.variance(values).sqrt())
+    assert same(outcome(StdDev(), [Decimal(2), Decimal(4)]), Decimal(1))
 
 
 def test_equal_sums_have_equal_states():
@@ -394,12 +394,12 @@ def test_equal_sums_have_equal_states():
 
 def test_a_changed_decimal_context_changes_no_result():
     values = [Decimal(1), Decimal(1), Decimal(0)]
-    expected = told(Mean(), values), told(StdDev(), values)
+    expected = outcome(Mean(), values), outcome(StdDev(), values)
 
     with localcontext() as context:
         context.prec = 2
 
-        assert (told(Mean(), values), told(StdDev(), values)) == expected
+        assert (outcome(Mean(), values), outcome(StdDev(), values)) == expected
     assert getcontext().prec == 28
 
 
@@ -413,7 +413,7 @@ NOT_FINITE = [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("Infinity")
 @pytest.mark.parametrize("value", NOT_FINITE, ids=repr)
 def test_what_is_not_finite_is_refused(kind, value):
     with pytest.raises(MillpondError) as caught:
-        told(kind("amount"), [{"amount": 1}, {"amount": value}])
+        outcome(kind("amount"), [{"amount": 1}, {"amount": value}])
 
     assert f"{kind.__name__}('amount') got {value}, which cannot be added" in str(caught.value)
     assert "Fix: filter it out before, or make it None" in str(caught.value)
@@ -425,7 +425,7 @@ def test_what_is_not_finite_is_refused(kind, value):
 )
 def test_what_is_no_number_is_refused(kind, value):
     with pytest.raises(MillpondError) as caught:
-        told(kind("amount"), [{"amount": value}])
+        outcome(kind("amount"), [{"amount": value}])
 
     assert f"{kind.__name__}('amount') needs numbers, got " in str(caught.value)
     assert "Fix: convert it before, or name another column." in str(caught.value)
@@ -433,7 +433,7 @@ def test_what_is_no_number_is_refused(kind, value):
 
 def test_a_forgotten_column_is_hinted_at():
     with pytest.raises(MillpondError) as caught:
-        told(Sum(), [{"amount": 1}])
+        outcome(Sum(), [{"amount": 1}])
 
     assert "Sum() needs numbers, got dict: {'amount': 1}." in str(caught.value)
     assert 'Fix: convert it before, or name a column, as in Sum("amount").' in str(caught.value)
@@ -445,7 +445,7 @@ def test_floats_and_decimals_do_not_mix(kind, values):
     aggregation = kind("amount")
 
     with pytest.raises(MillpondError) as caught:
-        told(aggregation, [{"amount": value} for value in values])
+        outcome(aggregation, [{"amount": value} for value in values])
 
     assert f"{kind.__name__}('amount') got both floats and Decimals" in str(caught.value)
     assert "Fix: convert them before" in str(caught.value)
@@ -460,7 +460,7 @@ def test_states_of_floats_and_of_decimals_do_not_merge():
 @pytest.mark.parametrize("values", [["1E+9000", "1E-9000"], ["1E-999999"], ["1E+999999"]])
 def test_decimals_of_too_many_digits_are_refused(kind, values):
     with pytest.raises(MillpondError) as caught:
-        told(kind(), list(map(Decimal, values)))
+        outcome(kind(), list(map(Decimal, values)))
 
     assert f"{kind.__name__}() got Decimals whose exact sum has more than 10000 digits." in str(
         caught.value
@@ -488,7 +488,7 @@ def test_a_result_too_large_for_a_float_is_an_error(aggregation, values):
 
 
 def test_a_sum_that_was_too_large_may_come_back():
-    assert told(Sum(), [1e308, 1e308, -1e308]) == 1e308
+    assert outcome(Sum(), [1e308, 1e308, -1e308]) == 1e308
 
 
 @pytest.mark.parametrize("kind", [Variance, StdDev])
@@ -523,8 +523,8 @@ def test_ddof_is_0_or_1(kind, ddof):
     ],
 )
 def test_min_and_max_are_those_of_python(values):
-    assert same(told(Min(), values), min(values))
-    assert same(told(Max(), values), max(values))
+    assert same(outcome(Min(), values), min(values))
+    assert same(outcome(Max(), values), max(values))
 
 
 @pytest.mark.parametrize("kind", [Min, Max])
@@ -532,14 +532,14 @@ def test_min_and_max_are_those_of_python(values):
 def test_of_equal_values_of_unlike_type_the_first_stays(kind, values):
     aggregation = kind()
 
-    assert told(aggregation, values) is values[0]
+    assert outcome(aggregation, values) is values[0]
     assert aggregation.merge(values[0], values[1]) is values[0]
 
 
 @pytest.mark.parametrize("kind", [Min, Max])
 def test_numbers_of_numpy_become_numbers_of_python(kind):
-    assert same(told(kind(), [np.float64(1.5)]), 1.5)
-    assert same(told(kind(), [np.int64(1)]), 1)
+    assert same(outcome(kind(), [np.float64(1.5)]), 1.5)
+    assert same(outcome(kind(), [np.int64(1)]), 1)
 
 
 @pytest.mark.parametrize("kind", [Min, Max])
@@ -563,9 +563,9 @@ def test_numbers_of_numpy_become_numbers_of_python(kind):
 )
 def test_what_has_no_order_is_refused(kind, value):
     with pytest.raises(MillpondError) as caught:
-        told(kind("amount"), [{"amount": value}])
+        outcome(kind("amount"), [{"amount": value}])
     with pytest.raises(MillpondError, match="or name a column"):
-        told(kind(), [value])
+        outcome(kind(), [value])
 
     assert f"{kind.__name__}('amount') got " in str(caught.value)
     assert "which has no place in an order.\nFix: filter it out before" in str(caught.value)
@@ -580,7 +580,7 @@ def test_what_cannot_be_compared_is_refused(kind, values):
     expected = f"{kind.__name__}('amount') cannot compare {values[1]!r} ({type(values[1]).__name__}"
 
     with pytest.raises(MillpondError) as added:
-        told(aggregation, [{"amount": value} for value in values])
+        outcome(aggregation, [{"amount": value} for value in values])
     with pytest.raises(MillpondError) as merged:
         aggregation.merge(*values)
 
@@ -592,7 +592,7 @@ def test_what_cannot_be_compared_is_refused(kind, values):
 # --- collecting and reducing ----------------------------------------------------------------
 
 
-def test_what_was_told_does_not_grow_with_the_state():
+def test_what_was_reported_does_not_grow_with_the_state():
     aggregation = Collect()
     state = state_of(aggregation, [1, 2])
 
@@ -602,7 +602,7 @@ def test_what_was_told_does_not_grow_with_the_state():
     assert result == [1, 2]
 
 
-def test_reduce_merges_only_if_told_how():
+def test_reduce_merges_only_with_a_merger():
     without, with_merge = Reduce(concatenated, str), Reduce(concatenated, str, merge=joined)
 
     assert not without.is_mergeable
@@ -644,7 +644,7 @@ UNLIKE = [
 
 
 def test_values_of_unlike_types_are_unlike():
-    assert told(CountDistinct(), UNLIKE) == len(UNLIKE)
+    assert outcome(CountDistinct(), UNLIKE) == len(UNLIKE)
 
 
 @pytest.mark.parametrize(
@@ -672,8 +672,8 @@ def test_values_of_unlike_types_are_unlike():
     ],
 )  # fmt: skip
 def test_equal_values_are_alike_as_for_drop_duplicates(values):
-    assert told(CountDistinct(), values) == 1
-    assert told(CountDistinct(exact_to=0), values) == 1
+    assert outcome(CountDistinct(), values) == 1
+    assert outcome(CountDistinct(exact_to=0), values) == 1
 
 
 MIXED = st.one_of(
@@ -688,7 +688,7 @@ MIXED = st.one_of(
 def test_as_many_values_are_counted_as_drop_duplicates_lets_pass(values):
     encode = Codec().encode_equal
 
-    assert told(CountDistinct(), values) == len({encode(value) for value in values})
+    assert outcome(CountDistinct(), values) == len({encode(value) for value in values})
 
 
 @pytest.mark.parametrize(
@@ -721,21 +721,21 @@ def test_moments_at_the_ends_of_time_are_counted():
         datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
     )
 
-    assert told(CountDistinct(), ends) == 2
+    assert outcome(CountDistinct(), ends) == 2
 
 
 def test_the_count_is_exact_up_to_the_limit_and_close_above():
     values = [f"user{n}" for n in range(20_000)]
 
-    assert told(CountDistinct(exact_to=20_000), values) == 20_000
-    assert told(CountDistinct(), values[:1000]) == 1000
-    assert told(CountDistinct(), values[:1001]) >= 1001
-    assert told(CountDistinct(), values) == pytest.approx(20_000, rel=0.03)
-    assert told(CountDistinct(exact_to=0), values[:1]) == 1
+    assert outcome(CountDistinct(exact_to=20_000), values) == 20_000
+    assert outcome(CountDistinct(), values[:1000]) == 1000
+    assert outcome(CountDistinct(), values[:1001]) >= 1001
+    assert outcome(CountDistinct(), values) == pytest.approx(20_000, rel=0.03)
+    assert outcome(CountDistinct(exact_to=0), values[:1]) == 1
 
 
 def test_a_sketch_keeps_values_of_unlike_types_apart():
-    assert told(CountDistinct(exact_to=0), UNLIKE * 2) == len(UNLIKE)
+    assert outcome(CountDistinct(exact_to=0), UNLIKE * 2) == len(UNLIKE)
 
 
 def test_states_that_were_written_once_are_read_for_ever():
@@ -752,11 +752,11 @@ class Color(Enum):
 
 
 @pytest.mark.parametrize("value", [object(), Color.RED, [Color.RED], {"a": (1, Color.RED)}, 1j])
-def test_values_that_cannot_be_told_apart_are_refused(value):
+def test_values_that_cannot_be_distinguished_are_refused(value):
     with pytest.raises(MillpondError) as caught:
-        told(CountDistinct("user"), [{"user": value}])
+        outcome(CountDistinct("user"), [{"user": value}])
     with pytest.raises(MillpondError, match="or name a column"):
-        told(CountDistinct(), [value])
+        outcome(CountDistinct(), [value])
 
     assert f"CountDistinct('user') cannot tell values of type {type(value).__name__}" in str(
         caught.value
@@ -946,9 +946,9 @@ def test_many_distinct_values_give_one_state_however_they_come(exact_to, size):
 def test_order_is_kept_where_it_matters(values):
     there = [value for value in values if value is not None]
 
-    assert told(Collect(), values) == values
-    assert told(First(), values) == (there[0] if there else None)
-    assert told(Last(), values) == (there[-1] if there else None)
+    assert outcome(Collect(), values) == values
+    assert outcome(First(), values) == (there[0] if there else None)
+    assert outcome(Last(), values) == (there[-1] if there else None)
 
 
 @given(VALUES, st.integers(0, 50))
@@ -956,9 +956,9 @@ def test_a_count_of_distinct_values_within_the_limit_is_exact(values, exact_to):
     unlike = {Codec().encode_equal(v) for v in values if v is not None}
 
     if len(unlike) <= exact_to:
-        assert told(CountDistinct(exact_to=exact_to), values) == len(unlike)
+        assert outcome(CountDistinct(exact_to=exact_to), values) == len(unlike)
     else:
-        assert told(CountDistinct(exact_to=exact_to), values) > exact_to
+        assert outcome(CountDistinct(exact_to=exact_to), values) > exact_to
 
 
 # --- what an aggregation says about itself --------------------------------------------------
@@ -1030,11 +1030,11 @@ def test_an_aggregation_can_be_pickled(aggregation):
 def test_an_own_class_says_what_it_likes_and_no_more():
     adds, longest = OnlyAdds(), Longest()
 
-    assert told(adds, [1, 2]) == 3
-    assert told(adds, []) is None
+    assert outcome(adds, [1, 2]) == 3
+    assert outcome(adds, []) is None
     assert not adds.is_mergeable
     assert not adds.is_commutative
-    assert told(longest, ["mill", "ponds"]) == 5
+    assert outcome(longest, ["mill", "ponds"]) == 5
     assert longest.is_mergeable
     assert as_aggregation(longest, "longest") is longest
 
@@ -1060,7 +1060,7 @@ def test_an_aggregation_of_quix_streams_is_taken():
     aggregation = as_aggregation(QuixPower("x"), "power")
 
     assert isinstance(aggregation, Aggregation)
-    assert told(aggregation, [{"x": 2}, {"x": 3}]) == 6
+    assert outcome(aggregation, [{"x": 2}, {"x": 3}]) == 6
     assert not aggregation.is_mergeable
     assert not aggregation.is_commutative
     with pytest.raises(MillpondError, match=r"QuixPower\(x\) cannot merge(.|\n)*Fix:"):
@@ -1073,7 +1073,7 @@ def test_an_object_with_the_methods_is_taken():
         as_aggregation(AlikeWithMerge(), "total"),
     )
 
-    assert told(without, [1, 2]) == 3
+    assert outcome(without, [1, 2]) == 3
     assert without.is_commutative
     assert not without.is_mergeable
     assert with_merge.is_mergeable

@@ -422,13 +422,13 @@ def test_types_that_the_app_knows_are_known_on_the_local_engine_too(app):
     assert run_local(sdf, [("k", 1), ("k", 2)]) == [None, Point(1)]
 
 
-def test_a_window_without_an_output_is_told_of(caplog):
+def test_a_window_without_an_output_is_reported(caplog):
     sdf = frame()
     window = sdf.tumbling_window(1000).count()
 
     assert run_local(sdf, [1]) == [1]
-    (told,) = caplog.messages
-    assert re.search(r"nothing comes out of .*\(test_bad_input\.py:\d+\).*final\(\)", told)
+    (message,) = caplog.messages
+    assert re.search(r"nothing comes out of .*\(test_bad_input\.py:\d+\).*final\(\)", message)
     with pytest.raises(ConfigError, match=r"Fix: .*final\(\)"):
         run_local(window, [1])
 
@@ -448,7 +448,7 @@ def test_a_window_that_was_refused_is_forgotten(caplog):
     assert caplog.messages == []
 
 
-def test_a_test_that_asks_for_something_misspelt_is_told(app):
+def test_a_test_that_asks_for_something_misspelt_gets_an_error(app):
     run = run_local(
         app.dataframe(app.topic("t")).apply(count, stateful=True).to_topic(app.topic("totals")),
         [("ann", 1)],
@@ -489,7 +489,7 @@ def test_a_topic_chosen_by_a_function_may_have_any_name(app):
         ),
     ],
 )
-def test_what_a_function_gives_wrongly_is_told_with_one_fix(program, text):
+def test_what_a_function_gives_wrongly_is_reported_with_one_fix(program, text):
     with pytest.raises(StepError, match=text) as caught:
         run_local(program, [("k", 1)])
 
@@ -501,7 +501,7 @@ def test_records_that_are_no_records_are_refused():
         run_local(frame(), 5)
 
 
-def test_a_timer_function_with_other_parameters_is_told_its_own():
+def test_the_error_for_a_timer_function_with_other_parameters_names_its_own():
     with pytest.raises(ConfigError, match=r"Fix: def function\(key, state, timer\)"):
         frame().apply(count, stateful=True, on_timer=lambda key, state: 1)
 

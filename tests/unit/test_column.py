@@ -105,7 +105,7 @@ def test_a_field_that_is_not_there_gives_a_fix(value, text):
     assert "Fix:" in str(caught.value)
 
 
-def test_an_index_behind_the_end_gives_a_fix():
+def test_an_index_after_the_end_gives_a_fix():
     with pytest.raises(MillpondError, match="2 items(.|\n)*Fix:"):
         field([1, 2], 5)
 

@@ -294,7 +294,7 @@ def test_no_rename_is_proposed_where_nobody_can_tell_which_store_became_which():
         assert "in/u/a, in/v/b" in verdict.why
         assert "state rename" not in verdict.fix
         assert verdict.fix.endswith("millpond state drop APP.py in/u/a in/v/b.")
-    # One of the scopes has kept the name of its step, so it can be told.
+    # One of the scopes has kept the name of its step, so it can be recognised.
     (one, other, *_) = compare(known, program(by("w", fold("a")), by("x", fold("d"))), "g")
     assert "state rename APP.py in/u in/w;" in one.fix
     assert "state rename" not in other.fix

@@ -121,7 +121,7 @@ def test_a_number_of_partitions_that_cannot_be_is_refused(partitions):
 def test_new_state_has_key_groups_by_its_partitions():
     found = {n: groups_for(n, is_local=True) for n in (1, 2, 3, 8, 64, 200, 5_000)}
     assert found == {1: 32, 2: 32, 3: 48, 8: 128, 64: 1024, 200: 1024, 5_000: 5_000}
-    # A cluster may have told of two cores only when the first run begins.
+    # A cluster may have reported two cores only when the first run begins.
     assert [groups_for(n, is_local=False) for n in (2, 8, 20)] == [128, 128, 320]
 
 

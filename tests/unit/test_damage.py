@@ -137,7 +137,7 @@ def assert_nothing_is_lost(directory, known):
 
 
 def test_the_start_says_damaged_if_and_only_if_a_repair_does_something(tmp_path):
-    told = {"whole": 0, "repaired": 0, "refused": 0}
+    counts = {"whole": 0, "repaired": 0, "refused": 0}
     for case in range(CASES):
         dice = random.Random(case)
         directory = group(tmp_path / str(case), begun=case % 2 == 0)
@@ -159,13 +159,13 @@ def test_the_start_says_damaged_if_and_only_if_a_repair_does_something(tmp_path)
             except StateError as error:
                 assert is_damaged, what
                 assert "is not known any more" in str(error), what
-                told["refused"] += 1
+                counts["refused"] += 1
                 continue
         assert bool(repaired.problems) == is_damaged, what
-        told["repaired" if is_damaged else "whole"] += 1
+        counts["repaired" if is_damaged else "whole"] += 1
         assert_nothing_is_lost(directory, left)
 
-    assert all(told.values()), told
+    assert all(counts.values()), counts
 
 
 def repaired(directory):
@@ -206,12 +206,14 @@ def test_a_batch_that_was_committed_is_not_forgotten_with_its_offsets(what, tmp_
     before = {**read_clock(directory.clock_file(manifest)), "seq": LAST, "planned": source(LAST)}
     directory.clock_file(manifest).write(sealed(before))
 
-    with pytest.raises(StateError, match=r"what 1 of the later batches read is not known") as told:
+    with pytest.raises(
+        StateError, match=r"what 1 of the later batches read is not known"
+    ) as raised:
         repaired(directory)
 
     assert (
         "Fix: millpond state restore, if there is a backup; or start over: app.clear_state(True)"
-        in str(told.value)
+        in str(raised.value)
     )
     directory.clear(reset_offsets=True)
     assert start(directory) == (0, {})
@@ -333,10 +335,10 @@ def test_a_list_of_files_that_is_damaged_has_a_copy(ending, content, tmp_path):
 
     directory.check(plan())
     with admin.open(tmp_path, group="group") as state:
-        told = [Path(problem.file).name for problem in state.verify().history]
+        damaged = [Path(problem.file).name for problem in state.verify().history]
         assert state.repair().problems == []
 
-    assert told == ([f"orders{ending}"] if content is not None else [])
+    assert damaged == ([f"orders{ending}"] if content is not None else [])
     assert reader.ends({}) == {"files": LAST + 2}
     assert list_of(directory, LIST).read_text() == before
     assert list_of(directory, LIST).read_text() == list_of(directory, COPY).read_text()

@@ -260,7 +260,7 @@ def test_an_era_of_an_older_version_does_not_know_which_stores_were_used():
 
 
 def commit(directory, manifest, batch, offsets):
-    """What Spark leaves behind a committed batch."""
+    """What Spark leaves after a committed batch."""
     checkpoint = Path(directory.generation(manifest).path)
     for folder in ("offsets", "commits"):
         (checkpoint / folder).mkdir(parents=True, exist_ok=True)

@@ -115,19 +115,19 @@ def test_values_in_texts_are_cut():
     assert len(shown("x" * 1000, 30)) == 30
 
 
-def test_the_users_line_is_told_however_deep_the_error_arose():
+def test_the_users_line_is_shown_however_deep_the_error_arose():
     def keep(value, state):
         state.set("x", {"a": {"b": [{"c": [[[object()]]]}]}})  # this line
 
     with pytest.raises(StepError) as caught:
         run_local(frame().apply(keep, stateful=True), [("k", 1)])
 
-    told = caught.value.failure.traceback
-    assert "# this line" in told
-    assert "codec.py" not in told
+    traceback = caught.value.failure.traceback
+    assert "# this line" in traceback
+    assert "codec.py" not in traceback
 
 
-def test_the_users_own_chain_of_errors_is_told():
+def test_the_users_own_chain_of_errors_is_shown():
     def fail(value):
         try:
             raise KeyError("inner")
@@ -141,7 +141,7 @@ def test_the_users_own_chain_of_errors_is_told():
     assert "direct cause" in caught.value.failure.traceback
 
 
-def test_a_deserializer_that_fails_is_told_once_with_its_line():
+def test_a_deserializer_that_fails_is_shown_once_with_its_line():
     def read(data):
         raise ValueError("odd")  # this line
 
@@ -151,12 +151,12 @@ def test_a_deserializer_that_fails_is_told_once_with_its_line():
     with pytest.raises(StepError) as caught:
         run_local(sdf, [b"x"])
 
-    told = caught.value.failure.traceback
-    assert told.count("# this line") == 1
-    assert told.count("ValueError: odd") == 1
+    traceback = caught.value.failure.traceback
+    assert traceback.count("# this line") == 1
+    assert traceback.count("ValueError: odd") == 1
 
 
-def test_a_users_error_below_one_of_ours_is_told_with_its_line():
+def test_a_users_error_below_one_of_ours_is_shown_with_its_line():
     def read(text):
         raise RuntimeError("odd")  # this line
 
@@ -166,9 +166,9 @@ def test_a_users_error_below_one_of_ours_is_told_with_its_line():
     with pytest.raises(StepError) as caught:
         run_local(sdf, [b"{}"])
 
-    told = caught.value.failure.traceback
-    assert "# this line" in told
-    assert "RuntimeError: odd" in told
+    traceback = caught.value.failure.traceback
+    assert "# this line" in traceback
+    assert "RuntimeError: odd" in traceback
 
 
 def test_a_package_whose_name_begins_like_ours_is_the_users():

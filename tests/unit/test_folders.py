@@ -61,9 +61,9 @@ def test_the_folder_of_a_program_that_was_killed_is_removed_by_the_next(place):
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     ) as running:
-        told = running.stdout.readline().strip()
+        path = running.stdout.readline().strip()
         second = Scratch("millpond-x-")
-        assert names(place) == {os.path.basename(told), second.path.name}  # noqa: PTH119
+        assert names(place) == {os.path.basename(path), second.path.name}  # noqa: PTH119
         running.send_signal(signal.SIGKILL)
     third = Scratch("millpond-x-")
     assert names(place) == {second.path.name, third.path.name}

@@ -86,7 +86,7 @@ def test_a_process_has_the_path_that_was_set_for_it_without_sparks_own_files(pyt
     assert "/spark/" not in run.stdout
 
 
-def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_is_told_so(
+def test_a_process_keeps_the_folder_it_was_started_in_off_the_path_where_python_is_set_so(
     python, monkeypatch
 ):
     monkeypatch.setattr(fork_server, "_opened", [])
@@ -158,7 +158,7 @@ def test_who_ends_the_one_that_asked_ends_the_process(python):
     _wait_until_gone(child)
 
 
-def test_who_is_told_to_end_when_its_process_is_gone_says_nothing(python):
+def test_a_signal_to_end_after_its_process_is_gone_prints_nothing(python):
     asked, child = _sleeper(*python)
     asked.send_signal(signal.SIGSTOP)  # so it does not see that
     os.kill(child, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which runs are to last: what starts Java is told, and it gets both compilers then."""
+"""Which runs are long: whoever starts Java is informed, and it gets both compilers then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Started(Exception):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def opened_long(monkeypatch):
     found = []
 
     def open_session(*_, lasts=False):
@@ -40,36 +40,36 @@ def make(tmp_path, *sources, **settings):
     ("limits", "lasts"),
     [({}, True), ({"drain": True}, False), ({"timeout": 5}, False), ({"count": 3}, False)],
 )
-def test_a_run_without_end_lasts(tmp_path, told, settings, limits, lasts):
+def test_a_run_without_end_is_a_long_run(tmp_path, opened_long, settings, limits, lasts):
     with pytest.raises(Started):
         make(tmp_path, **settings).run(**limits)
-    assert told == [lasts]
+    assert opened_long == [lasts]
 
 
-def test_lists_end_and_what_has_another_source_does_not(tmp_path, told):
+def test_a_run_over_lists_is_short_and_one_with_another_source_is_long(tmp_path, opened_long):
     for sources, lasts in [
         ([mp.ListSource([1])], False),
         ([mp.ListSource([1]), mp.RateSource(5)], True),
     ]:
         with pytest.raises(Started):
             make(tmp_path, *sources).run()
-        assert told.pop() is lasts
+        assert opened_long.pop() is lasts
 
 
-def test_history_and_what_comes_behind_it_last(tmp_path, told):
+def test_a_backfill_and_what_comes_after_it_are_long_runs(tmp_path, opened_long):
     with pytest.raises(Started):
         make(tmp_path).backfill()
-    assert told == [True]
+    assert opened_long == [True]
 
 
-def test_a_look_at_state_far_away_in_front_of_a_run_does_not_decide_for_it(tmp_path, told):
+def test_a_look_at_state_far_away_in_front_of_a_run_does_not_decide_for_it(tmp_path, opened_long):
     app = make(tmp_path, state_dir="hdfs://127.0.0.1:1/state")
     with pytest.raises(Started):
         app.check()
-    assert told == [True]
+    assert opened_long == [True]
 
 
-def test_a_repair_starts_spark_as_the_run_behind_it_wants_it(tmp_path, told, monkeypatch):
+def test_a_repair_starts_spark_as_the_run_after_it_wants_it(tmp_path, opened_long, monkeypatch):
     app = make(tmp_path, recover="auto")
 
     def damaged(*_):
@@ -79,4 +79,4 @@ def test_a_repair_starts_spark_as_the_run_behind_it_wants_it(tmp_path, told, mon
     for limits, lasts in [({}, True), ({"drain": True}, False)]:
         with pytest.raises(Started):
             app.run(**limits)
-        assert told.pop() is lasts
+        assert opened_long.pop() is lasts

@@ -55,7 +55,7 @@ def test_layouts_grow_by_changes_of_content_only():
     assert origins(layouts) == [[None, None], [1, None], [0, None], [0, 1]]
 
 
-def test_what_is_kept_is_always_told_from_the_first_layout():
+def test_what_is_kept_is_always_described_from_the_first_layout():
     fields = {"a": Count(), "b": Count(), "c": Count()}
     signatures = dict.fromkeys(fields, "Count()")
     first = dict.fromkeys(("a", "b"), "Count()")

@@ -43,15 +43,15 @@ def batch(number, records, seconds, keys):
     return report
 
 
-def test_a_run_is_told_of_from_its_start_to_its_end(clock, caplog):
+def test_a_run_is_reported_from_its_start_to_its_end(clock, caplog):
     with Meter("shop", {}) as meter:
         assert clock.said(meter, 60) == "shop starting Spark"
         meter.started()
         meter.lag(5_000)
         assert clock.said(meter, 2) == "shop running · first batch · lag 5,000"
         meter.batch(batch(0, 2_000, 2.0, 3))
-        told = "2,000 records · 1,000/s · batch 0 · 3 keys in state · lag 3,000"
-        assert clock.said(meter) == f"shop running · {told}"
+        line = "2,000 records · 1,000/s · batch 0 · 3 keys in state · lag 3,000"
+        assert clock.said(meter) == f"shop running · {line}"
         clock.now += 6
 
     assert caplog.messages[-1].replace("  ", " ") == (
@@ -99,7 +99,7 @@ def test_nothing_to_do_is_not_a_first_batch(clock):
         assert clock.said(meter) == "shop running · first batch"
 
 
-def test_one_is_told_as_one(clock):
+def test_one_is_written_as_one(clock):
     with Meter("shop", {}) as meter:
         meter.started()
         clock.now += 1
@@ -110,7 +110,7 @@ def test_one_is_told_as_one(clock):
         assert clock.said(meter).endswith("· 1 dead letter")
 
 
-def test_a_long_batch_behind_short_ones_has_the_rate_of_both(clock):
+def test_a_long_batch_after_short_ones_has_the_rate_of_both(clock):
     with Meter("shop", {}) as meter:
         meter.started()
         for number in range(200):

@@ -1,4 +1,4 @@
-"""What cannot be sent to workers is told before Spark is started, with its step and place."""
+"""What cannot be sent to workers is reported before Spark is started, with its step and place."""
 
 import functools
 import importlib
@@ -367,10 +367,10 @@ def test_what_only_the_main_file_knows_is_refused_with_its_step(monkeypatch):
     with pytest.raises(ConfigError) as caught:
         run_local(frame().apply(lambda record: value), [1])
 
-    told = str(caught.value)
-    assert re.match(r"apply \(test_shipping\.py:\d+\): variable 'value' in 'lambda'", told)
-    assert "'only' of the main file is known to the program alone" in told
-    assert told.endswith(
+    text = str(caught.value)
+    assert re.match(r"apply \(test_shipping\.py:\d+\): variable 'value' in 'lambda'", text)
+    assert "'only' of the main file is known to the program alone" in text
+    assert text.endswith(
         "\nFix: move it into a module beside the program, and import it from there."
     )
 

@@ -18,7 +18,7 @@ from millpond.spark.internals.state_client import Pipelined
 
 
 class Server:
-    """Answers as Spark does: in order, one by one; gives up behind an error without hanging up."""
+    """Answers as Spark does: in order, one by one; gives up after an error without hanging up."""
 
     def __init__(self):
         ours, theirs = socket.socketpair()

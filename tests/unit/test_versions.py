@@ -21,7 +21,7 @@ from millpond.errors import (
 )
 from millpond.spark import versions
 from millpond.spark.query import engine_error
-from millpond.spark.statestore import told
+from millpond.spark.statestore import translated
 from millpond.storage.checkpoint import Checkpoint
 from millpond.storage.files import local, writing
 from millpond.testing import frame, run_local
@@ -319,7 +319,7 @@ def test_value_that_is_too_large_for_state_is_refused():
     ],
 )
 @pytest.mark.parametrize(
-    ("reads", "fix"), [(engine_error, "run the application"), (told, "read it")]
+    ("reads", "fix"), [(engine_error, "run the application"), (translated, "read it")]
 )
 def test_spark_that_cannot_read_another_version_does_not_report_damage(tmp_path, text, reads, fix):
     error = reads(RuntimeError(text), Checkpoint(local(tmp_path)))

@@ -63,7 +63,7 @@ def test_waiting_is_logged_after_ten_seconds_and_then_ever_more_rarely(caplog):
     )
 
 
-def test_what_comes_back_is_logged_anew_when_it_is_away_again(caplog):
+def test_what_comes_back_is_logged_again_when_it_goes_away(caplog):
     reminder = Reminder()
 
     for seconds in (11.0, 0.0, 11.0):
@@ -185,7 +185,7 @@ def test_a_record_on_which_a_function_exits_is_a_dead_letter_and_leaves_no_trace
     assert run_local(frame(leave), given, on_error="dead-letter") == [1, 2]
 
 
-def test_a_timer_that_exits_is_a_dead_letter_and_the_record_behind_it_is_not():
+def test_a_timer_that_exits_is_a_dead_letter_and_the_record_after_it_is_not():
     def fire(key, state, timer):
         raise SystemExit(3)
 

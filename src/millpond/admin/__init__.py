@@ -95,9 +95,9 @@ class Admin:
         """Where the group keeps its state."""
         return str(self._opened.directory.folder)
 
-    def on_spark(self, told: Callable[[], None]) -> None:
+    def on_spark(self, called: Callable[[], None]) -> None:
         """Have a function called when Spark is about to be started."""
-        self._opened.on_spark = told
+        self._opened.on_spark = called
 
     def check_free(self, what: str) -> None:
         """Refuse to go on while the application runs."""

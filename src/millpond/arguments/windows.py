@@ -30,7 +30,7 @@ MAX_FUTURE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Clocking:
-    """How the time of a stream is told from its records."""
+    """How the time of a stream is read from its records."""
 
     lateness_ms: int = 0
     """How far the watermark stays behind the largest timestamp."""
@@ -41,14 +41,14 @@ class Clocking:
 
 
 HISTORY = Clocking()
-"""How time is told of what is read from a list or from files."""
+"""How time is read from a list or from files."""
 
 LIVE = Clocking(max_future_ms=MAX_FUTURE_MS)
-"""How time is told of what is produced while it is read."""
+"""How time is read from what is produced while it is read."""
 
 
 def loosest(clockings: Iterable[Clocking]) -> Clocking:
-    """Return how time is told where streams come together: nothing is late that was on time.
+    """Return how time is read where streams come together: nothing is late that was on time.
 
     >>> loosest([Clocking(5, 100, None), Clocking(10, 200, 60)])
     Clocking(lateness_ms=10, max_future_ms=200, idle_after_ms=None)

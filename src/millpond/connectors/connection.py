@@ -61,11 +61,11 @@ class ConnectionConfig:
             raise ConfigError(msg + '\nFix: broker_address="localhost:9092".')
         for one in address.split(","):
             if not re.fullmatch(r"\s*([\w.-]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?\s*", one):
-                told, fix = shown(one), 'host:port, for example "localhost:9092"'
+                address_shown, fix = shown(one), 'host:port, for example "localhost:9092"'
                 if "@" in address:  # what is before it may be a password, with commas in it
-                    told = shown("***@" + address.rpartition("@")[2])
+                    address_shown = shown("***@" + address.rpartition("@")[2])
                     fix = "sasl_username= and sasl_password= of ConnectionConfig; here host:port"
-                raise ConfigError(f"{told} is not the address of a broker.\nFix: {fix}.")
+                raise ConfigError(f"{address_shown} is not the address of a broker.\nFix: {fix}.")
 
     @classmethod
     def of(cls, given: str | ConnectionConfig) -> ConnectionConfig:

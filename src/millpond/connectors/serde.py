@@ -37,7 +37,7 @@ __all__ = [
 
 
 def fast(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the C function behind a (de)serializer, where it does the same but for its errors."""
+    """Return the C function that a (de)serializer calls, where only errors differ."""
     return getattr(function, "fast", None) or function
 
 

@@ -92,7 +92,7 @@ def sink_name(given: Any, name: str | None, taken: Collection[str]) -> str:
         raise ConfigError(msg) from None
     if name in taken:
         msg = (
-            f"there is a sink {name!r} already, and two sinks of one name cannot be told apart "
+            f"there is a sink {name!r} already, and two sinks of one name cannot be distinguished "
             "when a batch is replayed.\n"
             f'Fix: give this one a name of its own: sdf.sink(..., name="{name}-2").'
         )

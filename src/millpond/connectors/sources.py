@@ -227,9 +227,9 @@ class Spool:
         self.taken = self._log.end(source.name, 0)
         self.is_done = False
         self.crash_at: int | None = None
-        self._items = self._behind_taken()
+        self._items = self._after_taken()
 
-    def _behind_taken(self) -> Iterator[Any]:
+    def _after_taken(self) -> Iterator[Any]:
         taken = self.taken  # as it was at the start: it grows while items are taken
         is_at_border = taken > 0
         for number, item in self._source.draw():

@@ -1,6 +1,6 @@
 """The description of a topic of the embedded log, `topic.json`: how many partitions it has.
 
-One that is lost is told from a topic that never was by the folders of its partitions.
+If it is lost, the folders of its partitions show that the topic was there.
 """
 
 from __future__ import annotations

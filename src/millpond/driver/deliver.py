@@ -62,7 +62,7 @@ class Delivery:
         """Deliver one batch.
 
         Args:
-            gathered: What it gave; its report is told how many outputs were refused.
+            gathered: What it gave; its report gets how many outputs were refused.
             batch_id: Its number.
             reads: What it reads, as JSON.
             now: What time it is in it.

@@ -136,7 +136,7 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
 
 
 def log_late(report: BatchReport, plan: Plan) -> None:
-    """Say that records were late, where nobody asked to be told."""
+    """Say that records were late, where nobody asked for them."""
     windows = plan.without_late()
     if report.late and windows:
         names = ", ".join(f"{step.store} ({step.call_site})" for step in windows)

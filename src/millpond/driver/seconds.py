@@ -1,6 +1,6 @@
 """Times that are seconds where milliseconds are expected.
 
-Takes the largest timestamp that a batch saw at a place where time is told, and warns once for each
+Takes the largest timestamp that a batch saw at a place where time is read, and warns once for each
 source. As milliseconds, seconds of our days are in January and February 1970.
 """
 
@@ -21,7 +21,7 @@ def log_seconds(name: str, sources: Collection[str], timestamp: int, warned: set
     """Warn if a timestamp looks like seconds.
 
     Args:
-        name: The place where time is told: a source, or a step that sets it.
+        name: The place where time is read: a source, or a step that sets it.
         sources: The sources whose records pass it.
         timestamp: The largest timestamp of a batch.
         warned: The sources that were warned of already; those in hand are added.

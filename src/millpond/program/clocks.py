@@ -1,6 +1,6 @@
 """Which clock each stateful step goes by.
 
-Takes the graph, gives the places where time is told (a source, `set_timestamp`, `watermark`) and
+Takes the graph, gives the places where time is read (a source, `set_timestamp`, `watermark`) and
 for each stateful step those upstream of it. A step's watermark is the least of theirs; after a
 window or a join it is held back by as much, because a result is about time that has passed.
 """
@@ -18,7 +18,7 @@ __all__ = ["ClockPoint", "ClockRef", "clock_points", "clocks_of_steps"]
 
 @dataclass(frozen=True, slots=True)
 class ClockPoint:
-    """A place where the time of a stream is told."""
+    """A place where the time of a stream is read."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class ClockRef:
 
 
 def clock_points(graph: Graph) -> tuple[ClockPoint, ...]:
-    """Return the places where time is told, in the order of the graph."""
+    """Return the places where time is read, in the order of the graph."""
     points: list[ClockPoint] = []
     names: dict[Step, str] = {}
     sources: dict[Step, tuple[str, ...]] = {}
@@ -66,18 +66,18 @@ def clock_points(graph: Graph) -> tuple[ClockPoint, ...]:
 def clocks_of_steps(graph: Graph, points: tuple[ClockPoint, ...]) -> dict[Step, ClockRef]:
     """Return what each step goes by."""
     number_of = {point.step: point.number for point in points}
-    behind: dict[Step, ClockRef] = {}
+    after: dict[Step, ClockRef] = {}
     found: dict[Step, ClockRef] = {}
     for step in graph.steps:
-        refs = [behind[parent] for parent in step.parents]
+        refs = [after[parent] for parent in step.parents]
         numbers = sorted({n for ref in refs for n in ref.points})
         found[step] = ClockRef(tuple(numbers), max((ref.delay_ms for ref in refs), default=0))
-        behind[step] = found[step]
+        after[step] = found[step]
         if step in number_of:
-            behind[step] = ClockRef((number_of[step],))
+            after[step] = ClockRef((number_of[step],))
         elif isinstance(step, Join) or (isinstance(step, Window) and step.closing == "watermark"):
             delay = found[step].delay_ms + step.kind.holds_back_ms
-            behind[step] = ClockRef(found[step].points, delay)
+            after[step] = ClockRef(found[step].points, delay)
     return found
 
 

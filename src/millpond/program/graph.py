@@ -18,7 +18,7 @@ __all__ = ["Graph", "GraphOptions", "clocking_above", "corrected_above"]
 
 
 def clocking_above(step: Step) -> Clocking:
-    """Return how time is told at a step: as its watermark or source says, the loosest of several.
+    """Return how time is read at a step: as its watermark or source says, the loosest of several.
 
     So the order of the frames of a `concat` does not matter.
     """

@@ -218,7 +218,7 @@ class KeyBy(Step):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Watermark(Step):
-    """From here on the stream's time is told in this way."""
+    """From here on the stream's time is read in this way."""
 
     clocking: Clocking
     on: Callable[[Any], Any] | None = None

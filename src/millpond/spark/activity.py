@@ -49,7 +49,7 @@ _ORPHANED = 30.0
 # The signal by which the driver asks for the lines at work. Nobody else uses it.
 ASKED = signal.SIGRTMIN + 11 if hasattr(signal, "SIGRTMIN") else None
 
-# Frames that are told of, and characters of each text: all of it fits into the file.
+# Frames that are shown, and characters of each text: all of it fits into the file.
 _FRAMES, _TEXT = 12, 400
 
 
@@ -93,7 +93,7 @@ def _shared(folder: Path) -> _Shared | None:
     if folder not in _files:
         try:
             _files[folder] = _opened(folder / str(os.getpid()))
-        except OSError:  # the run has ended, or there is no room: nobody is told
+        except OSError:  # the run has ended, or there is no room: nothing is shown
             return None
     return _files[folder]
 
@@ -155,13 +155,13 @@ class _Look:
             self._seen, self._since = seen, now
             self._write(buffer, {})
         elif runner is not None and step is not None:
-            told = _told(runner, step, users, spot.turn, self._since)
-            if seen == (told["turn"], runner.index):
-                self._write(buffer, told)
+            activity = _activity(runner, step, users, spot.turn, self._since)
+            if seen == (activity["turn"], runner.index):
+                self._write(buffer, activity)
         BEAT.pack_into(buffer, SPARE, now)
 
-    def _write(self, buffer: mmap.mmap, told: dict[str, Any]) -> None:
-        data = json.dumps(told).encode() if told else b""
+    def _write(self, buffer: mmap.mmap, activity: dict[str, Any]) -> None:
+        data = json.dumps(activity).encode() if activity else b""
         start = SPARE + BEAT.size
         TEXT.pack_into(buffer, start, 0)  # who reads now finds nothing, and not half of it
         place = start + TEXT.size
@@ -169,7 +169,7 @@ class _Look:
         TEXT.pack_into(buffer, start, len(data))
 
 
-def _told(
+def _activity(
     runner: StageRunner, step: Step, users: list[FrameType], turn: int, since: float
 ) -> dict[str, Any]:
     failure = runner.whereabouts(step)

@@ -1,4 +1,4 @@
-"""The running query: each batch's rows to a handler on the driver, until it is told to stop.
+"""The running query: each batch's rows to a handler on the driver, until it is asked to stop.
 
 Takes the packed rows; calls `handle(rows, batch_id)` before each commit. What the handler
 raises ends the query and is raised again by `check`, as it was.

@@ -140,8 +140,8 @@ def _check_running(spark: SparkSession | None) -> None:
         return
     # For what the JVM starts by itself, as it looks for it: sources, for example.
     names = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-    told = (variable_of_jvm(context, name) for name in names)
-    of_jvm = next(filter(None, told), "python3")
+    given = (variable_of_jvm(context, name) for name in names)
+    of_jvm = next(filter(None, given), "python3")
     fix = "set os.environ['PYSPARK_PYTHON'] = sys.executable before the session is made"
     for python in dict.fromkeys([context.pythonExec, of_jvm]):
         check_python(python, f"the session was made with {python!r} for Python", fix)
@@ -292,7 +292,7 @@ _STEADY_HEAP = "-XX:-G1UseAdaptiveIHOP -XX:MinHeapFreeRatio=10"
 _REGIONS = "-XX:G1HeapRegionSize=4m"
 
 # Hadoop starts a chmod for every file of a checkpoint, a dozen for each batch, and Java takes two
-# steps to start a program unless it is told otherwise. A small batch took 280 ms with this, and
+# steps to start a program unless a setting says otherwise. A small batch took 280 ms with this, and
 # 309 without.
 _ONE_STEP = "-Djdk.lang.Process.launchMechanism=VFORK"
 

@@ -69,11 +69,11 @@ class ReadStage:
         for batch in batches:
             ranges = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             _fetch(readers, names, self._numbers, ranges, place)
-            for source, partition, start, end, told in ranges:
+            for source, partition, start, end, encoded in ranges:
                 if source == WAKE:
-                    yield wake_row(partition, start, told)
+                    yield wake_row(partition, start, encoded)
                     continue
-                number, clock = self._numbers[source], Clock.decode(told)
+                number, clock = self._numbers[source], Clock.decode(encoded)
                 reader = readers[names[source]]
                 given = read_range(reader, number, partition, start, end, clock.now)
                 at = (number, reader.number_of(partition), start, end)
@@ -141,7 +141,7 @@ class RowsStage:
         context = TaskContext.get()
         task = context.partitionId() if context else 0
         position = 0
-        # Spark's own sources know nothing of our clock; groups go by the last they were told.
+        # Spark's own sources know nothing of our clock; groups go by the last one they had.
         clock = Clock(now=time.time_ns() // 1_000_000)
         for batch in batches:
             segment = self._convert(batch)

@@ -261,10 +261,10 @@ def telling(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except SPARK_ERRORS as error:
-        raise told(error, checkpoint) from error
+        raise translated(error, checkpoint) from error
 
 
-def told(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
+def translated(error: BaseException, checkpoint: Checkpoint) -> StateError | EngineError:
     """Return what Spark said about a checkpoint as an error of ours."""
     text = said(error)
     if is_unsupported(text, checkpoint):

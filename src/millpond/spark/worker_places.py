@@ -52,7 +52,7 @@ class Worker:
     spot: Spot
     since: float
     """Since when nothing has moved, by the monotonic clock."""
-    told: dict[str, Any]
+    activity: dict[str, Any]
     """What its own thread saw; empty where it could not look."""
     is_lost: bool = False
 
@@ -81,9 +81,9 @@ class Places:
             old, since, sign, heard = self._moved.get(pid, ((), now, beat, now))
             since, heard = since if where == old else now, heard if sign == beat else now
             self._moved[pid] = where, since, beat, heard
-            told = _told_in(data)
-            if spot.doing == RUNS and told.get("turn") == spot.turn:
-                found.append(Worker(pid, spot, told["since"], told))
+            activity = _activity_in(data)
+            if spot.doing == RUNS and activity.get("turn") == spot.turn:
+                found.append(Worker(pid, spot, activity["since"], activity))
             elif spot.doing == READS or (spot.doing == RUNS and now - heard >= _SILENT):
                 found.append(Worker(pid, spot, since if spot.doing == READS else heard, {}))
         return found
@@ -109,8 +109,8 @@ class Places:
 
     def failure(self, worker: Worker, error: str, fix: str) -> Failure:
         """Return what is to be said of a worker that is given up."""
-        if worker.told:
-            return self._of_told(worker.told, error, fix)
+        if worker.activity:
+            return self._of_activity(worker.activity, error, fix)
         spot = worker.spot
         trace = self._trace(worker)
         steps, place = self._steps_of(spot, trace), self._place(spot)
@@ -160,14 +160,16 @@ class Places:
                         found.append((int(file.name), data))
         return found
 
-    def _of_told(self, told: dict[str, Any], error: str, fix: str) -> Failure:
-        place = f"{told['topic']}/{told['partition']}/{told['offset']}, key {told['key']}"
-        if told["partition"] < 0:
-            place = f"a timer of key {told['key']}, due at {told['offset']}"
-        lines = (f'  File "{file}", line {n}, in {name}' for file, n, name in told["stack"])
+    def _of_activity(self, activity: dict[str, Any], error: str, fix: str) -> Failure:
+        topic, partition = activity["topic"], activity["partition"]
+        key, offset = activity["key"], activity["offset"]
+        place = f"{topic}/{partition}/{offset}, key {key}"
+        if partition < 0:
+            place = f"a timer of key {key}, due at {offset}"
+        lines = (f'  File "{file}", line {n}, in {name}' for file, n, name in activity["stack"])
         names = ("step", "call_site", "topic", "partition", "offset", "key")
         return Failure(
-            **{name: told[name] for name in names},
+            **{name: activity[name] for name in names},
             error=error,
             traceback=_traced(lines),
             place=f"at {place}",
@@ -227,7 +229,7 @@ class Places:
         return _traced(reversed(users))
 
 
-def _told_in(data: bytes) -> dict[str, Any]:
+def _activity_in(data: bytes) -> dict[str, Any]:
     start = SPARE + BEAT.size
     (length,) = TEXT.unpack_from(data, start)
     place = start + TEXT.size
@@ -245,8 +247,8 @@ def _read(file: Path) -> str:
 
 
 def _traced(lines: Any) -> str:
-    told = "\n".join(lines)
-    return f"Traceback (most recent call last):\n{told}" if told else ""
+    text = "\n".join(lines)
+    return f"Traceback (most recent call last):\n{text}" if text else ""
 
 
 def _line(trace: str) -> str:

@@ -1,7 +1,7 @@
 """How names and values of a key are stored in its entry.
 
 An entry is a dict of a page. It has the names of all stores of the key, the timers, the moments it
-is registered for, and the versions of its values. This module alone knows how they are told apart,
+is registered for, and the versions of its values. This module alone knows how they differ,
 and how a value that expires has its end with it.
 """
 

@@ -6,7 +6,7 @@ __all__ = ["ManualClock"]
 
 
 class ManualClock:
-    """A clock that moves when told to: what a record without a timestamp gets.
+    """A clock that moves when it is set: what a record without a timestamp gets.
 
     >>> clock = ManualClock(1000)
     >>> clock.advance(500)

@@ -63,7 +63,7 @@ def check_reader(
     if not any(first.values()):
         raise AssertionError("there is nothing to check: give the source some records.")
     check.ends_only_grow(make(), ends)
-    for who, other in (("again", reader), ("by a copy", pickled(reader)), ("anew", make())):
+    for who, other in (("again", reader), ("by a copy", pickled(reader)), ("by a new one", make())):
         for partition, end in ends.items():
             check.same(first[partition], check.read(other, partition, end), partition, end, who)
     for partition, end in ends.items():

@@ -2,7 +2,7 @@
 
 Takes the records that a stage would send to a step that only aggregates, one by one or a batch
 at once, and keeps what its aggregations ask for as columns; at the end of the task, gives rows
-with the states of the aggregates. What is late for a window is told of by itself.
+with the states of the aggregates. What is late for a window is reported by itself.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Combiner:
         Raises:
             StepFailure: with the number of the record on which an aggregation failed.
         """
-        # A late record is told of by itself: the windows that it missed, and whether all of them.
+        # A late record is reported by itself: the windows that it missed, and whether all of them.
         rows = [
             *self._totals(),
             *(

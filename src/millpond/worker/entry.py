@@ -36,7 +36,7 @@ class Entry:
     """Whether a value's bytes are a producer's own."""
     is_raw_key: bool = False
     point: ClockPoint | None = None
-    """Where time is told by the timestamps of the columns; None: elsewhere, or not at all."""
+    """Where time is read from the timestamps of the columns; None: elsewhere, or not at all."""
     clocked: Push | None = None
     """The same as `push` with a look at each record's time."""
 

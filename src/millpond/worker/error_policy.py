@@ -40,7 +40,7 @@ from millpond.worker.entry import Entry
 __all__ = ["Failures", "Fatal"]
 
 
-# Frames of a user's functions that are told of at most.
+# Frames of a user's functions that are shown at most.
 _FRAMES = 20
 
 # Characters of an error and of a traceback that are kept. Some quote the whole record.
@@ -133,7 +133,7 @@ class Failures:
             self._cursor.at_time(timestamp)
 
     def describe(self, failure: StepFailure, cursor: Cursor | None = None) -> Failure:
-        """Return what is told of a failure on the record in hand."""
+        """Return what is reported of a failure on the record in hand."""
         cursor = cursor or self._cursor
         record, entry = self._record(cursor.index), self._entry(cursor.index)
         context = cursor.context()
@@ -252,12 +252,12 @@ def _without_middle(text: str, limit: int) -> str:
 
 def _users_part(error: BaseException) -> str:
     """Return a traceback without what lies inside this package; "" where nothing is left."""
-    told = traceback.TracebackException.from_exception(error)
-    left = _without_ours(told)
+    full = traceback.TracebackException.from_exception(error)
+    left = _without_ours(full)
     if left is None:
         return ""
-    if left is told and isinstance(error, MillpondError) and left.__cause__ is None:
-        # Its text is told already, and has all there is to say.
+    if left is full and isinstance(error, MillpondError) and left.__cause__ is None:
+        # Its text is reported already, and has all there is to say.
         return "".join(["Traceback (most recent call last):\n", *left.stack.format()])
     return "".join(left.format())
 

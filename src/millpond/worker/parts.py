@@ -57,7 +57,7 @@ class Parts:
         self.locate(entered, entries)
 
     def locate(self, entered: pa.RecordBatch, entries: Sequence[Entry]) -> None:
-        """Let the cursor point into a batch, and have failures told of its records."""
+        """Let the cursor point into a batch, and have failures name its records."""
         self.failures.begin(lambda row: entered.slice(row, 1), entries)
         place = (entered.column(name) for name in ("source", "partition", "offset"))
         # Of records that were brought together, only the places are kept.

@@ -92,7 +92,7 @@ class PerGroup:
         visits = parts.schedule.visits(pages, after_records=place == BEHIND)
         keys: list[bytes | None] = []
         moments: list[int] = []
-        # Nothing of what comes is a record; failures are told alike.
+        # Nothing of what comes is a record; failures are reported alike.
         parts.failures.begin(
             lambda row: moments_batch([keys[row]], [moments[row]], place), [self._first]
         )

@@ -1,4 +1,4 @@
-"""The time of a record: given by a step, told to the clocks, refused where it is absurd."""
+"""The time of a record: given by a step, reported to the clocks, refused where it is absurd."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class StageRunner:
         return self._parts.cursor.index
 
     def whereabouts(self, step: Step) -> Failure:
-        """Return what is told of the record in hand; another thread may ask."""
+        """Return what is reported of the record in hand; another thread may ask."""
         # A copy of the cursor: what is asked of it is kept in it.
         return self._failures.describe(StepFailure(step, TimeoutError()), copy(self._parts.cursor))
 

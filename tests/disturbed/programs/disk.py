@@ -66,8 +66,8 @@ if __name__ == "__main__":
     with app.get_producer() as producer:
         for number in range(RECORDS):
             producer.produce("in", key=f"key-{number % 5}", value=number)
-    told = []
-    for mend in (
+    errors = []
+    for repair in (
         lambda: (DISK / "ballast").unlink(),
         umount,
         None,
@@ -75,10 +75,10 @@ if __name__ == "__main__":
         try:
             app.run(drain=True)
         except MillpondError as error:
-            told.append(f"{type(error).__name__}: {error}")
-        if mend is not None:
-            mend()
+            errors.append(f"{type(error).__name__}: {error}")
+        if repair is not None:
+            repair()
     with app.get_consumer() as consumer:
         written = [(r.key.decode(), r.value) for r in consumer.read("out")]
     kept = {item.key: item.value for item in app.scan_state()}
-    print(json.dumps({"told": told, "written": written, "kept": kept}))
+    print(json.dumps({"errors": errors, "written": written, "kept": kept}))

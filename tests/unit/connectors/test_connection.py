@@ -27,7 +27,7 @@ def test_what_is_no_address_is_refused(address):
         mp.Application(address)
 
 
-def test_a_user_is_let_in_by_password_over_tls_unless_told_otherwise():
+def test_a_user_is_let_in_by_password_over_tls_by_default():
     config = mp.ConnectionConfig("kafka:9093", sasl_username="ann", sasl_password="secret")
 
     assert config.as_librdkafka_dict() == {

@@ -133,12 +133,12 @@ WRONG = [
 @pytest.mark.parametrize(
     ("wrong", "message"), WRONG, ids=lambda given: getattr(given, "__name__", "")
 )
-def test_a_source_that_breaks_the_contract_is_told_how(wrong, message):
+def test_a_source_that_breaks_the_contract_gets_an_error_that_says_how(wrong, message):
     with pytest.raises(AssertionError, match=message):
         check_source(lambda: wrong(ROWS))
 
 
-def test_a_source_that_does_not_grow_is_told_so():
+def test_a_source_that_does_not_grow_gets_an_error():
     with pytest.raises(AssertionError, match=r"records were added, and ends\(\) gives"):
         check_source(lambda: Table(ROWS), grow=lambda: None)
 
@@ -215,7 +215,7 @@ WRONG_POLLS = [
 @pytest.mark.parametrize(
     ("wrong", "message"), WRONG_POLLS, ids=lambda given: getattr(given, "__name__", "")
 )
-def test_a_polled_source_that_breaks_the_contract_is_told_how(wrong, message):
+def test_a_polled_source_that_breaks_the_contract_gets_an_error_that_says_how(wrong, message):
     with pytest.raises(AssertionError, match=message):
         check_source(lambda: wrong([["a"], ["b"]]))
 
@@ -408,7 +408,7 @@ WRONG_SINKS = [
 @pytest.mark.parametrize(
     ("wrong", "message"), WRONG_SINKS, ids=lambda given: getattr(given, "__name__", "")
 )
-def test_a_sink_that_breaks_the_contract_is_told_how(wrong, message):
+def test_a_sink_that_breaks_the_contract_gets_an_error_that_says_how(wrong, message):
     storage = Storage()
 
     with pytest.raises(AssertionError, match=message):

@@ -165,7 +165,7 @@ def test_a_segment_without_a_checksum_is_read_and_its_structure_is_checked(tmp_p
     for _ in range(200):
         file.write_bytes(mutated(data, chance))
         try:
-            content(tmp_path)  # other data cannot be told from what was written
+            content(tmp_path)  # other data looks like what was written
         except TopicError as error:
             assert "Fix:" in str(error)
 
@@ -331,10 +331,10 @@ def test_what_is_lost_is_skipped_where_that_is_wanted(log, what, number, caplog)
     assert offsets == [offset for offset in range(10, 150) if offset not in skipped]
     left = [value for i in range(3) if i != number for value in rows(i)["value"].to_pylist()]
     assert found == [value for value in left if value not in rows(0)["value"].to_pylist()[:10]]
-    (told,) = caplog.messages
+    (message,) = caplog.messages
     first, last = (max(10, 50 * number) if what == "gone" else 50 * number), 50 * number + 49
-    assert f"offsets {first} to {last} of topic 'clicks', partition 0" in told
-    assert told.endswith("They are skipped.")
+    assert f"offsets {first} to {last} of topic 'clicks', partition 0" in message
+    assert message.endswith("They are skipped.")
 
 
 @pytest.mark.parametrize("what", ["a segment", "the description"])

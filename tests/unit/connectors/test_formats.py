@@ -647,7 +647,7 @@ def test_a_registry_that_is_away_is_named_and_its_secrets_are_not(what):
 
 @pytest.mark.parametrize("what", [what for what in WITH_REGISTRY if "reading" in what])
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\1", b'{"name": "ann"}', b"\x06ann\x04\x00"])
-def test_bytes_that_were_written_without_a_registry_are_told_from_others(what, data):
+def test_bytes_that_were_written_without_a_registry_are_recognised(what, data):
     with pytest.raises(SerializationError, match="not written with a schema registry(.|\n)*Fix:"):
         WITH_REGISTRY[what].bind("clicks", "value")(data)
 
@@ -668,7 +668,7 @@ def test_a_topic_tells_its_serializers_its_name_and_their_field():
     assert both._registry._place is None
 
 
-def test_own_serializers_are_told_too_if_they_want_to_know():
+def test_own_serializers_get_the_context_too_if_they_take_it():
     class Own:
         def __call__(self, value):
             return b"unbound"

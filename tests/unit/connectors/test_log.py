@@ -310,11 +310,11 @@ def test_a_description_of_a_topic_that_is_lost_is_not_made_up(log, tmp_path, con
     with pytest.raises(DamagedTopicError, match=what):
         Log(tmp_path).create("clicks", 1)
     verify = ["topics", "verify", "--topics-dir", str(tmp_path)]
-    told = CliRunner().invoke(command, verify)
+    verified = CliRunner().invoke(command, verify)
     with pytest.raises(DamagedTopicError, match=what) as error:
         Log(tmp_path).end("clicks", 0)
 
-    assert (told.exit_code, "clicks: 1 damaged" in told.output) == (1, True)
+    assert (verified.exit_code, "clicks: 1 damaged" in verified.output) == (1, True)
     assert Log(tmp_path).topics() == ["clicks"]
     assert followed(error).exit_code == 0
     assert [Log(tmp_path).end("clicks", number) for number in (0, 1)] == [0, 1]

@@ -271,10 +271,10 @@ def test_what_a_source_raises_is_named_with_the_call_and_the_line():
     line = r"\(test_own_sources.py:\d+\)"
     with pytest.raises(SourceError, match=rf"ends\(\) raised OSError: the disk is gone {line}\.\n"):
         reader_of(Failing()).ends({})
-    told = (
+    text = (
         rf"read\('a', 0, 3\), after offset 1, raised KeyError: 'user' {line}(.|\n)*Failing.read\(\)"
     )
-    with pytest.raises(SourceError, match=told) as caught:
+    with pytest.raises(SourceError, match=text) as caught:
         read(Failing())
 
     assert isinstance(caught.value.__cause__, KeyError)

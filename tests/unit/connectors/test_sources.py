@@ -172,7 +172,7 @@ def test_an_iterable_is_taken_no_further_than_asked_for(tmp_path):
     assert taken == [0, 1, 2, 3, 4]
 
 
-def test_an_end_mark_ends_the_run_and_the_next_run_goes_on_behind_it(tmp_path):
+def test_an_end_mark_ends_the_run_and_the_next_run_goes_on_after_it(tmp_path):
     items = [1, 2, END, 3, END, 4]
     source = ListSource(items)
 
@@ -221,7 +221,7 @@ def topic(tmp_path):
     return LogReader(str(tmp_path), "clicks")
 
 
-def test_a_new_group_starts_where_it_was_told_to(topic):
+def test_a_new_group_starts_where_auto_offset_reset_says(topic):
     assert topic.initial("earliest") == {"0": 0, "1": 0}
     assert topic.initial("latest") == {"0": 3, "1": 0}
     with pytest.raises(TopicError, match="Fix:"):

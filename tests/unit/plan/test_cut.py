@@ -43,7 +43,7 @@ def test_all_stateful_steps_of_one_key_are_one_stage():
     assert plan.layers == 1
 
 
-def test_a_change_of_key_without_state_behind_it_moves_nothing():
+def test_a_change_of_key_without_state_after_it_moves_nothing():
     sdf = frame().group_by("a").apply(same)
 
     assert len(shape(sdf)) == 1
@@ -55,7 +55,7 @@ def test_a_change_of_key_that_is_replaced_by_another_moves_once():
     assert shape(sdf) == [("", 0, ["list", "a", "same", "b"]), ("list/a/b", 1, ["keep"])]
 
 
-def test_each_change_of_key_with_state_behind_it_is_a_layer():
+def test_each_change_of_key_with_state_after_it_is_a_layer():
     sdf = frame().group_by("a").apply(keep, stateful=True).group_by("b").apply(keep, stateful=True)
 
     assert shape(sdf) == [
@@ -93,7 +93,7 @@ def test_a_branch_without_state_stays_where_its_records_are():
     assert shape(sdf) == [("", 0, ["list", "same", "print"]), ("list", 1, ["keep"])]
 
 
-def test_a_merge_behind_stages_of_different_layers_comes_after_both():
+def test_a_merge_after_stages_of_different_layers_comes_after_both():
     sdf = frame()
     one = sdf.group_by("a").apply(keep, stateful=True).group_by("b").apply(keep, stateful=True)
     two = sdf.group_by("c").apply(keep, stateful=True)

@@ -146,7 +146,7 @@ def test_other_types_are_refused_with_a_fix(value):
         codec.encode(value)
 
 
-def test_numpy_values_are_told_how_to_become_plain_ones():
+def test_the_error_for_numpy_values_says_how_to_make_plain_ones():
     with pytest.raises(ValueTypeError, match=r"value\.item\(\)"):
         codec.encode(np.int64(5))
 

@@ -185,7 +185,7 @@ def test_the_changes_of_batches_lead_from_one_state_to_the_next_whatever_the_pag
     for number, batch in enumerate(batches):
         write(store, batch)
         ids = blobs_before.keys() | store.blobs.keys()
-        # What a batch wrote: a page is written again even where only a blob behind it changed.
+        # What a batch wrote: a page is written again even where only a blob after it changed.
         written.append(
             (
                 number,

@@ -375,7 +375,7 @@ def test_what_a_failed_record_did_to_a_key_with_many_names_is_undone(small):
     assert group.content() == group.expected()
 
 
-def test_a_page_of_names_that_is_missing_is_told(small):
+def test_a_page_of_names_that_is_missing_is_reported(small):
     group = Group()
     for i in range(100):
         group.set(b"k", f"name-{i}", i)

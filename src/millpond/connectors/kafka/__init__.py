@@ -1,4 +1,4 @@
-"""Kafka: topics of a real broker behind the same faces as the embedded log.
+"""Kafka: topics of a real broker with the same faces as the embedded log.
 
     connection   an address and its secrets; clients; what went wrong, in words
     topics       topics created or checked, their ends, their readers

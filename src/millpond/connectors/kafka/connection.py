@@ -257,11 +257,11 @@ class Connection:
 
     def error(self, what: str, error: KafkaException) -> BrokerError:
         """Return the error that says what was wrong and what to do."""
-        told: KafkaError = error.args[0]
+        reported: KafkaError = error.args[0]
         if self._admin is not None:
             self._admin.poll(0)  # a client that is refused only ever says so here
-        told = self._refusal() or told
-        return BrokerError(f"could not {what}: {_reason(told)} {self._fix(told)}")
+        reported = self._refusal() or reported
+        return BrokerError(f"could not {what}: {_reason(reported)} {self._fix(reported)}")
 
     def _refusal(self) -> KafkaError | None:
         reasons = {*_WRONG_SECRET, KafkaError._SSL}

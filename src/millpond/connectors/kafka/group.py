@@ -1,4 +1,4 @@
-"""How far a consumer group has read, told to the broker beside the batches.
+"""How far a consumer group has read, reported to the broker beside the batches.
 
 Takes offsets; the broker shows them to lag tools. Nothing depends on them, so nobody waits for
 them: while the broker is away, only the newest are kept.
@@ -54,8 +54,8 @@ class GroupOffsets:
                 has_warned = False
             except Exception as error:  # whatever it is: nobody waits for this thread
                 if not has_warned:
-                    told = error.args[0].str() if isinstance(error, KafkaException) else error
-                    logger.warning("lag is not up to date: %s", told)
+                    reason = error.args[0].str() if isinstance(error, KafkaException) else error
+                    logger.warning("lag is not up to date: %s", reason)
                 has_warned = True
                 self._put_back(places)
         self._consumer.close()
@@ -75,7 +75,7 @@ class GroupOffsets:
                 self._newest = self._newest or places
 
     def close(self) -> None:
-        """Tell what is still to be told, unless the broker is away."""
+        """Report what is still to be reported, unless the broker is away."""
         with self._news:
             self._is_closed = True
             self._news.notify()

@@ -81,7 +81,7 @@ class KafkaReader(SourceReader):
         self._partitions = 0
         self._oldest: Offsets = {}
         self._sizes: dict[str, tuple[float, int]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._fetched: dict[Range, list[Message]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -144,9 +144,9 @@ class KafkaReader(SourceReader):
             raise TopicError(msg)
         lost = f"records {begin} to {oldest - 1} of {place} were deleted before they were read"
         if begin < oldest and self._skips_lost:
-            if lost not in self._told:
+            if lost not in self._reported:
                 logger.warning("%s (retention); they are skipped", lost)
-                self._told.add(lost)
+                self._reported.add(lost)
         elif begin < oldest:
             msg = (
                 f"{lost} (retention).\n"
@@ -319,8 +319,8 @@ class KafkaReader(SourceReader):
 
     def record_bytes(self, partition: str, offset: int) -> int:
         """Return about how many bytes a record takes from an offset on."""
-        told, size = self._sizes.get(partition, (0.0, 0))
-        if time.monotonic() - told > 30 * _FRESH:
+        asked, size = self._sizes.get(partition, (0.0, 0))
+        if time.monotonic() - asked > 30 * _FRESH:
             try:
                 size = self._sampled(partition, offset)
                 self._sizes[partition] = (time.monotonic(), size)

@@ -32,8 +32,12 @@ class Sender:
         """Make the producer; the settings are those of `Connection.producer`."""
         self.failed: list[KafkaError] = []
         """Why records did not arrive."""
-        told = _into(self.failed)  # it does not know the sender, which so goes when it is let go
-        self.producer = connection.producer(usual or {}, {"on_delivery": told, **(must or {})})
+        on_failure = _into(
+            self.failed
+        )  # it does not know the sender, which so goes when it is let go
+        self.producer = connection.producer(
+            usual or {}, {"on_delivery": on_failure, **(must or {})}
+        )
         close_at_exit(self)
 
     def put(
@@ -50,14 +54,14 @@ class Sender:
 
         `on_delivery` is called as well where it arrived, or did not.
         """
-        told = None if on_delivery is None else _both(_into(self.failed), on_delivery)
+        called = None if on_delivery is None else _both(_into(self.failed), on_delivery)
         place = _BY_KEY if partition is None else partition
         moment = _NOW if timestamp is None else timestamp if timestamp > 0 else 1
         while True:
             try:
                 # By position: 0.7 us a call, by name 1.0. The sixth, an alias of the fifth, is not
                 # looked at (librdkafka 2.16).
-                self.producer.produce(topic, value, key, place, told, None, moment, headers)
+                self.producer.produce(topic, value, key, place, called, None, moment, headers)
                 return
             except BufferError:  # more than librdkafka holds at a time
                 self.producer.poll(0.1)

@@ -99,13 +99,13 @@ def _differences(connection: Connection, topic: Topic, found: Found) -> list[str
     wanted = topic.config
     if wanted == TopicConfig():
         return []
-    told = []
+    differences = []
     if found.partitions != wanted.num_partitions:
-        told.append(f"{found.partitions} partition(s), not {wanted.num_partitions}")
+        differences.append(f"{found.partitions} partition(s), not {wanted.num_partitions}")
     if wanted.replication_factor not in (None, found.replicas):
-        told.append(f"{found.replicas} replica(s), not {wanted.replication_factor}")
+        differences.append(f"{found.replicas} replica(s), not {wanted.replication_factor}")
     settings = _settings(connection, topic.name) if wanted.extra_config else {}
-    return told + [
+    return differences + [
         f"{name}={settings[name]}, not {value}"
         for name, value in wanted.extra_config.items()
         if name in settings and _plain(settings[name]) != _plain(value)

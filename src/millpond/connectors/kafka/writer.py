@@ -2,7 +2,7 @@
 
 Takes Arrow columns for topics; writes them together with a record that has the number of the
 batch, in the topic `<group>.batches`. Who dies between this and the commit of the batch finds
-the number again and writes nothing a second time. Then the consumer group is told how far its
+the number again and writes nothing a second time. Then the consumer group gets how far its
 sources were read; that is for people and their tools, nothing depends on it.
 """
 
@@ -98,7 +98,7 @@ class KafkaWriter(TopicWriter):
 
         Args:
             connection: The broker.
-            group: The consumer group, which is told how far its sources were read.
+            group: The consumer group, which gets how far its sources were read.
             stream: Whose batches are counted.
             partitions: Gives the number of partitions of a topic that is written.
             positions: Gives, for a batch, the offsets up to which it reads topics.
@@ -119,7 +119,7 @@ class KafkaWriter(TopicWriter):
         self._sender: Sender | None = None
         self._run = uuid4().hex
         self._last: dict[str, Any] | None = None
-        """What is told of the last batch that was written; None: the broker has to be asked."""
+        """What is known of the last batch that was written; None: the broker has to be asked."""
         if batches is not None:
             self._take_over()
         self._offsets = GroupOffsets(connection, group)
@@ -154,11 +154,11 @@ class KafkaWriter(TopicWriter):
                     self._send_as_one(parts, batch_id)
                 break
             except (KafkaException, SystemError) as error:
-                self._begin_anew(self._connection.raised(error), patience)
+                self._begin_again(self._connection.raised(error), patience)
             except BrokerError as error:  # of a question on the way
                 if not isinstance(error.__cause__, KafkaException):
                     raise
-                self._begin_anew(error.__cause__, patience)
+                self._begin_again(error.__cause__, patience)
         self._offsets.tell(self._positions(batch_id))
 
     def _send_less_together(self, parts: list[Part]) -> None:
@@ -258,21 +258,21 @@ class KafkaWriter(TopicWriter):
                 self._sender = sender
         return self._sender
 
-    def _begin_anew(self, error: KafkaException, patience: Patience) -> None:
+    def _begin_again(self, error: KafkaException, patience: Patience) -> None:
         """Forget the producer and its transaction, or give up."""
-        told: KafkaError = error.args[0]
-        may_pass = told.retriable() or told.txn_requires_abort() or is_passing(error)
+        reported: KafkaError = error.args[0]
+        may_pass = reported.retriable() or reported.txn_requires_abort() or is_passing(error)
         # The broker has the same words for who was replaced and for a transaction that was open
         # for too long; which it was is found out at the next try.
-        may_pass = may_pass or told.code() in _FENCED
-        may_pass = may_pass and told.code() not in _LASTING
+        may_pass = may_pass or reported.code() in _FENCED
+        may_pass = may_pass and reported.code() not in _LASTING
         if patience.is_over() or not may_pass:
             raised = self._connection.error("write the outputs of a batch", error)
-            if told.code() in _REFUSED:
+            if reported.code() in _REFUSED:
                 self._let_go()
                 raise RecordsRefused(str(raised), time.time_ns() // 1_000_000) from error
             raise raised from error
-        logger.warning("a batch could not be written yet, trying again: %s", told.str())
+        logger.warning("a batch could not be written yet, trying again: %s", reported.str())
         self._let_go()
         time.sleep(_PAUSE)
 
@@ -307,7 +307,7 @@ class KafkaWriter(TopicWriter):
         return bool(last == batch_id)
 
     def _take_over(self) -> None:
-        """Become the one who writes; who wrote before may need to be told more than once."""
+        """Become the one who writes; who wrote before may need more than one refusal."""
         for tries_left in reversed(range(_TRIES)):
             try:
                 self._connection.ask("take over the consumer group", self._leave_name)
@@ -324,7 +324,7 @@ class KafkaWriter(TopicWriter):
     def _leave_name(self) -> None:
         """Open the producer, which fences whoever had the group before, and leave our name."""
         sender = self._opened()
-        self._last = self._told()
+        self._last = self._known()
         if self._last.get("hangs"):
             self._end_what_hangs([], sender)  # where the batch goes is known when it comes again
         sender.producer.begin_transaction()
@@ -339,7 +339,7 @@ class KafkaWriter(TopicWriter):
         self._check_ours()
         self._opened()
         self._check_ours()
-        self._last = self._told()
+        self._last = self._known()
         if self._last.get("hangs"):
             self._leave_name()  # with it, so that whoever comes next knows it, too
 
@@ -351,8 +351,8 @@ class KafkaWriter(TopicWriter):
             self._let_go()
             raise self._replaced()
 
-    def _told(self) -> dict[str, Any]:
-        """Return what is told of the last batch of the stream.
+    def _known(self) -> dict[str, Any]:
+        """Return what is known of the last batch of the stream.
 
         With "hangs" where the broker has records of an older transaction and never ended it.
         """
@@ -377,7 +377,7 @@ class KafkaWriter(TopicWriter):
 
 
 def _newest_first(batches: KafkaReader) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the streams of a topic of batches, and what is told of their batches."""
+    """Yield the streams of a topic of batches, and what is known of their batches."""
     end, oldest = (batches.initial(place)["0"] for place in ("latest", "earliest"))
     near = max(oldest, end - _LAST)
     for start, stop in ((near, end), (oldest, near)):

@@ -1,4 +1,4 @@
-"""The objects of the JVM behind a context and a session.
+"""The objects of the JVM below a context and a session.
 
 Relies on: `_jvm`, `_jsc` and `_gateway` of a `SparkContext`, `_active_spark_context` of its class,
     `_jsparkSession` and `_jconf` of a `SparkSession`, and `new_array` of py4j.

@@ -52,7 +52,7 @@ LOCAL = {
     # Workers are forked with their imports done.
     "spark.python.daemon.module": "millpond.spark.internals.daemon",
     # The buffer that each broadcast takes, of which a batch makes three, some kilobytes each. Spark
-    # takes 4 MB if it is not told: two thirds of all memory that a small batch asked for.
+    # takes 4 MB by default: two thirds of all memory that a small batch asked for.
     "spark.broadcast.blockSize": "256k",
 }
 
