@@ -98,10 +98,8 @@ def main() -> None:
 
 
 def plot(samples: list[dict], per_hour: int, file: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
     from matplotlib import pyplot as plt
+    from plots import save
 
     hours = [s["hours"] for s in samples]
     figure, axes = plt.subplots(figsize=(7, 3.4))
@@ -118,8 +116,7 @@ def plot(samples: list[dict], per_hour: int, file: Path) -> None:
     lines = [*axes.get_lines(), *other.get_lines()]
     axes.legend(lines, [line.get_label() for line in lines], loc="upper left", frameon=False)
     axes.set_title("A TTL of one hour, a million new keys an hour")
-    figure.tight_layout()
-    figure.savefig(file)
+    save(figure, file)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,29 @@ mpl.use("svg")
 
 from matplotlib import pyplot as plt
 
-__all__ = ["draw"]
+__all__ = ["draw", "save", "themed"]
 
-COLOURS = {"Millpond": "#1f77b4", "guide": "#d62728", "native": "#7f7f7f", "pyspark": "#d62728"}
+# What the colours of a plot are called, and what they are on a light and on a dark page where the
+# page has none of these names. The names and colours are those of website/diagrams.py.
+THEME = {
+    "#000000": ("ink", "#1f2933", "#e4e7eb"),
+    "#cccccc": ("soft", "#52606d", "#9aa5b1"),
+    "#b0b0b0": ("soft", "#52606d", "#9aa5b1"),
+    "#7f7f7f": ("soft", "#52606d", "#9aa5b1"),
+    "#1f77b4": ("blue", "#0b6a84", "#62c3dc"),
+    "#ff7f0e": ("orange", "#c2571a", "#f2a26b"),
+    "#d62728": ("red", "#b3261e", "#f28b82"),
+    "#2ca02c": ("green", "#2f7d4f", "#81c995"),
+}
+
+COLOURS = {
+    "Millpond": "#1f77b4",
+    "guide": "#d62728",
+    "pyspark": "#d62728",
+    "native": "#7f7f7f",
+    "bytewax": "#ff7f0e",
+    "quix": "#2ca02c",
+}
 
 
 def draw(figures: dict[str, Any], folder: Path) -> None:
@@ -60,11 +82,51 @@ def _lines(
     for name, values in lines.items():
         axes.plot(places, values, "o-", color=COLOURS.get(name), label=name)
     axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * max(max(values) for values in lines.values()))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title)
     axes.legend(frameon=False)
+    save(figure, file)
+
+
+def save(figure: Any, file: Path) -> None:
+    """Write a plot that can be read on a light page and on a dark one."""
     figure.tight_layout()
-    figure.savefig(file)
+    drawn = StringIO()
+    settings = {"svg.fonttype": "none", "svg.hashsalt": file.stem}
+    with mpl.rc_context(settings):
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     plt.close(figure)
+    file.write_text(themed(drawn.getvalue(), file.stem))
+
+
+def themed(svg: str, name: str) -> str:
+    """Return a plot whose colours are those of the page that it is part of.
+
+    Where it is a picture of its own, they go by the reader's system. It has no background, and its
+    names begin with `name`, so that a page may have several.
+    """
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s*<style[^>]*>[^<]*</style>", "", svg)
+    svg = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", svg)
+    svg = svg.replace("fill: #ffffff", "fill: none")
+    for colour, (role, _, _) in THEME.items():
+        svg = svg.replace(colour, f"var(--plot-{role})")
+    kept = [role for role, _, _ in THEME.values() if f"--plot-{role})" in svg or role == "ink"]
+    light = {role: colour for role, colour, _ in THEME.values() if role in kept}
+    dark = {role: colour for role, _, colour in THEME.values() if role in kept}
+    style = (
+        f".plot{{fill:var(--plot-ink);stroke-linejoin:round;{_named(light)}}}"
+        f"@media(prefers-color-scheme:dark){{.plot{{{_named(dark)}}}}}"
+    )
+    svg = re.sub(
+        r'<svg ((?:[^>"]|"[^"]*")*)>', rf'<svg class="plot" \1><style>{style}</style>', svg
+    )
+    return "".join(f"{line.rstrip()}\n" for line in svg.splitlines())
+
+
+def _named(colours: dict[str, str]) -> str:
+    return ";".join(f"--plot-{role}:var(--{role},{colour})" for role, colour in colours.items())

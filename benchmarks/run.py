@@ -277,11 +277,11 @@ def page(bench: Bench) -> str:
                 f"{case.ratio(peer):.2f} ({spread}) | {sign} {case.goals[peer]}"
                 f"{'' if case.is_met(peer, case.goals[peer]) else ', missed'} |"
             )
-    lines += ["", "![Throughput against keys](images/throughput.svg)", ""]
-    lines += ["![Latency against load](images/latency.svg)"]
+    lines += ["", "![Throughput against keys](images/plots/throughput.svg)", ""]
+    lines += ["![Latency against load](images/plots/latency.svg)"]
     if "growth" in bench.facts:
         lines += ["", "## A growing state", ""]
-        lines += ["![Cost of a batch against keys in state](images/growth.svg)", ""]
+        lines += ["![Cost of a batch against keys in state](images/plots/growth.svg)", ""]
         lines += ["A batch that touches 1,000 random keys, by the number of keys in state."]
         is_met = all(row["ratio"] <= 1.5 for row in bench.facts["growth"])
         lines += [f"The goal: flat within 1.5 times{'' if is_met else ', missed'}."]
@@ -336,7 +336,7 @@ def main() -> None:
     figures = {**bench.facts, "cases": list(map(asdict, bench.cases))}
     (DOCS / "benchmarks.json").write_text(json.dumps(figures, indent=1) + "\n")
     (DOCS / "benchmarks.md").write_text(page(bench))
-    draw(figures, DOCS / "images")
+    draw(figures, DOCS / "images" / "plots")
 
 
 def check(bench: Bench) -> None:

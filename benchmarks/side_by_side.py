@@ -49,7 +49,7 @@ def time_based(folder: Path) -> None:
 
 
 def expiry(folder: Path) -> None:
-    plot = HERE.parent / "docs" / "images" / "expiry.svg"
+    plot = HERE.parent / "docs" / "images" / "plots" / "expiry.svg"
     found = run("expiry.py", folder / "expiry", 1_000_000, plot)
     table = Table("hours of events", "keys in state", "MB of pages", title="A TTL of one hour")
     for sample in found["samples"][3::4]:

@@ -27,13 +27,16 @@ OUTSIDE = {
 }
 EXAMPLES = "examples.md"
 
-# Pictures that take the colours of the page, so they become part of it.
-DIAGRAMS = "images/diagrams/"
+# Folders of pictures that take the colours of the page, so they become part of it.
+DRAWN = ("images/diagrams", "images/plots")
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]*)(#[^)\s]*)?(?=\))")
 NAME = re.compile(r"(?<=<code>)\w{28,}(?=</code>)")
-PICTURE = re.compile(r'<p><img alt="(?P<alt>[^"]*)" src="[^"]*/(?P<name>[\w-]+)\.svg" ?/?></p>')
+PICTURE = re.compile(
+    r'<p><img alt="(?P<alt>[^"]*)" src="[^"]*'
+    rf'(?P<folder>{"|".join(DRAWN)})/(?P<name>[\w-]+)\.svg" ?/?></p>'
+)
 LOADED = re.compile(
     r'<(?:script|img|iframe|source|audio|video|embed)\b[^>]*\ssrc="(?P<src>(?:https?:)?//[^"]+)"'
     r'|<link\b(?=[^>]*\srel="(?:stylesheet|preconnect|preload|icon)")[^>]*\shref="(?P<href>(?:https?:)?//[^"]+)"'
@@ -63,12 +66,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the diagrams into the page, where they see its colours; let long names break."""
+    """Put drawings into the page, where they see its colours; let long names break."""
 
     def inline(found: re.Match[str]) -> str:
-        path = ROOT / "docs" / DIAGRAMS / f"{found['name']}.svg"
-        if not path.exists():
-            return found[0]
+        path = ROOT / "docs" / found["folder"] / f"{found['name']}.svg"
         label = found["alt"]
         drawing = path.read_text().replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
         return f'<figure class="diagram">{drawing}</figure>'
