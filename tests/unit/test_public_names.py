@@ -1,4 +1,8 @@
+import inspect
+import re
+
 import millpond
+import millpond.admin
 from millpond import testing
 
 
@@ -109,3 +113,83 @@ def test_the_methods_of_state_are_these():
         "cancel_timer", "delete", "exists", "get", "get_bytes", "keys", "set", "set_bytes",
         "set_timer", "timers", "timestamp",
     }  # fmt: skip
+
+
+# Public methods that return `Any`, by the reason why a type checker cannot know more.
+ANY_BECAUSE = {
+    "it is a value of the user's": {
+        "Application.run",
+        "ListSource.draw",
+        "PollSource.poll",
+        "Source.read",
+        "State.get",
+        "State.keys",
+        "StreamingDataFrame.test",
+        "Admin.get",
+        "LocalEngine.state",
+        "LocalEngine.values",
+        "Run.state",
+    },
+    "it is the state or the result of an aggregation, which the aggregation chooses": {
+        *(f"Aggregation.{name}" for name in ("add", "add_many", "agg", "initialize")),
+        *(f"Aggregation.{name}" for name in ("merge", "plain", "result", "start")),
+        "Aggregation.result_by_arrival",
+        "Aggregator.agg",
+        "Aggregator.initialize",
+        "Aggregator.result",
+        *(f"Collect.{name}" for name in ("add", "add_many", "merge", "result", "start")),
+        "Collect.result_by_arrival",
+        "Collector.result",
+        *(f"{name}.merge" for name in ("Earliest", "First", "Last", "Latest", "Mean")),
+        "Earliest.result",
+        "Latest.result",
+        "Mean.plain",
+        "Reduce.add",
+        "Reduce.merge",
+        *(f"Sum.{name}" for name in ("merge", "plain", "result")),
+        "Variance.merge",
+    },
+    "it has what another library takes": {
+        "ConnectionConfig.as_librdkafka_dict",
+        "JSONDeserializer.fast",
+        "JSONSerializer.fast",
+        "SchemaRegistryClientConfig.as_dict",
+        *(
+            f"SchemaRegistrySerializationConfig.for_{name}"
+            for name in ("reading", "references", "writing")
+        ),
+    },
+    "its type is of pandas or of pyspark, which `import millpond` does not load": {
+        "Admin.sql",
+        "Admin.to_pandas",
+        "Admin.to_spark",
+    },
+    "each entry has fields of its own": {"Admin.audit"},
+}
+
+
+def functions_of(module):
+    """The public functions of a module, and those of its classes, with their names."""
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isfunction(thing):
+            yield name, thing
+        if not inspect.isclass(thing):
+            continue
+        for method, found in vars(thing).items():
+            if isinstance(found, property):
+                found = found.fget
+            found = getattr(found, "__func__", found)
+            if inspect.isfunction(found) and not method.startswith("_"):
+                yield f"{thing.__name__}.{method}", found
+
+
+def test_a_method_returns_any_only_for_a_reason():
+    found = {
+        name
+        for module in (millpond, testing, millpond.admin)
+        for name, function in functions_of(module)
+        if re.search(r"\bAny\b", str(function.__annotations__.get("return")))
+    }
+
+    assert found == {name for names in ANY_BECAUSE.values() for name in names}

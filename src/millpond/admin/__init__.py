@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.app import Application
 from millpond.operations import export, mutations, queries, recovery
@@ -31,6 +31,9 @@ from millpond.operations.mutations import Rescaled, Rewound
 from millpond.operations.recovery import Problem, Repaired, Verified
 from millpond.operations.rename import rename
 from millpond.operations.session import At, Opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Admin",
@@ -189,7 +192,7 @@ class Admin:
         """
         return export.to_spark(self._opened, store, at)
 
-    def to_arrow(self, store: str | None = None, at: At = None) -> Any:
+    def to_arrow(self, store: str | None = None, at: At = None) -> pa.Table:
         """Return an Arrow table with a row for each key and a column for each name."""
         return export.to_arrow(self._opened, store, at)
 

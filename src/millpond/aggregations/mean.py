@@ -38,7 +38,7 @@ class Mean(Numeric):
     def merge(self, earlier: Any, later: Any) -> Any:
         return self._plus(earlier[0], later[0]), earlier[1] + later[1]
 
-    def result(self, state: Any) -> Any:
+    def result(self, state: Any) -> float | Decimal | None:
         total, count = state
         if not count:
             return None

@@ -50,7 +50,7 @@ class Variance(Numeric):
             self._plus(earlier[2], later[2]),
         )
 
-    def result(self, state: Any) -> Any:
+    def result(self, state: Any) -> float | Decimal | None:
         count, total, squares = state
         if count <= self.ddof:
             return None
@@ -70,7 +70,7 @@ class StdDev(Variance):
     2.0
     """
 
-    def result(self, state: Any) -> Any:
+    def result(self, state: Any) -> float | Decimal | None:
         variance = super().result(state)
         if variance is None:
             return None

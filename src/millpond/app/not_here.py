@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millpond.arguments.callsite import here
 from millpond.arguments.hints import missing, public
@@ -21,7 +21,7 @@ _HINTS = {
 class NotHere:
     """Refuses, with a fix: to travel to workers, and names of Quix Streams or misspelt ones."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         msg = (
             "a function that runs in workers refers to the application itself, which stays on the "
             "driver.\nFix: pass it what it needs: the topic, a number, a name."
@@ -30,11 +30,11 @@ class NotHere:
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             raise missing("an application", name, public(type(self)), _HINTS)
 
         @classmethod
-        def Quix(cls, *_: Any, **__: Any) -> Any:
+        def Quix(cls, *_: Any, **__: Any) -> NoReturn:
             """Say what to call instead: programs of Quix Streams have this."""
             msg = f"there is no Quix Cloud here ({here()})."
             raise ConfigError(f"{msg}\nFix: Application(broker_address=...).")

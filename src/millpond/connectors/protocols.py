@@ -398,5 +398,5 @@ class Sink(Protocol):
     [['a', 'b']]
     """
 
-    def write(self, batch: SinkBatch) -> Any:
+    def write(self, batch: SinkBatch) -> object:
         """Write one batch. An exception stops the run; the batch is not committed."""

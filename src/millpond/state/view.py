@@ -5,6 +5,7 @@ Takes the key in view; there is one `State` per store. Values go in and come out
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -373,7 +374,7 @@ class State:
     def __contains__(self, key: Any) -> bool:
         return self.exists(key)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
 
     def __len__(self) -> int:
