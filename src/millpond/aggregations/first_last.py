@@ -39,7 +39,19 @@ class Last(Builtin):
         return earlier if later is None else later
 
 
-class Earliest(Builtin):
+class _ByTime(Builtin):
+    """A value and its timestamp."""
+
+    is_commutative = True
+
+    def merge(self, earlier: Any, later: Any) -> Any:
+        return earlier if later is None else self._take(earlier, *later)
+
+    def result(self, state: Any) -> Any:
+        return None if state is None else state[0]
+
+
+class Earliest(_ByTime):
     """The value with the smallest timestamp, None left out.
 
     Of those with the same timestamp it is the one that came first; this alone depends on order.
@@ -49,21 +61,11 @@ class Earliest(Builtin):
     'a'
     """
 
-    is_commutative = True
-
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         return (value, timestamp) if state is None or timestamp < state[1] else state
 
-    def merge(self, earlier: Any, later: Any) -> Any:
-        if earlier is None or later is None:
-            return later if earlier is None else earlier
-        return later if later[1] < earlier[1] else earlier
 
-    def result(self, state: Any) -> Any:
-        return None if state is None else state[0]
-
-
-class Latest(Builtin):
+class Latest(_ByTime):
     """The value with the largest timestamp, None left out.
 
     Of those with the same timestamp it is the one that came last; this alone depends on order.
@@ -73,15 +75,5 @@ class Latest(Builtin):
     'b'
     """
 
-    is_commutative = True
-
     def _take(self, state: Any, value: Any, timestamp: int) -> Any:
         return (value, timestamp) if state is None or timestamp >= state[1] else state
-
-    def merge(self, earlier: Any, later: Any) -> Any:
-        if earlier is None or later is None:
-            return later if earlier is None else earlier
-        return later if later[1] >= earlier[1] else earlier
-
-    def result(self, state: Any) -> Any:
-        return None if state is None else state[0]

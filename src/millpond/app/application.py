@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from millpond.app.backfill import run_backfill
+from millpond.app.backfill import History, run_backfill
 from millpond.app.broker import make_broker
 from millpond.app.not_here import NotHere
 from millpond.app.runner import Runner
@@ -372,7 +372,8 @@ class Application(NotHere):
                 fail are written to the dead letters in any case.
         """
         load_guard.stop_at(self, "backfill()")
-        return run_backfill(self, self._runner, files or {}, until or {}, live_from, outputs)
+        asked = History(files or {}, until or {}, live_from, outputs)
+        return run_backfill(self, self._runner, asked)
 
     @property
     def reports(self) -> list[BatchReport]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.app.runner import Runner
@@ -19,24 +20,27 @@ if TYPE_CHECKING:
     from millpond.app.application import Application
     from millpond.spark.request import Backfill
 
-__all__ = ["run_backfill"]
+__all__ = ["History", "run_backfill"]
 
 logger = logging.getLogger("millpond")
 
 
-def run_backfill(
-    app: Application,
-    runner: Runner,
-    files: dict[str, FileSource],
-    until: dict[str, dict[int, int]],
-    live_from: str,
-    outputs: bool,
-) -> int:
-    """Do the work of `Application.backfill`; see there."""
+@dataclass(frozen=True)
+class History:
+    """What is asked of a backfill; see `Application.backfill`."""
+
+    files: dict[str, FileSource]
+    until: dict[str, dict[int, int]]
+    live_from: str
+    outputs: bool
+
+
+def run_backfill(app: Application, runner: Runner, asked: History) -> int:
+    """Process history; return how many records were read."""
     from millpond.operations.mutations import end_backfill
 
-    _check(app, files, until, live_from)
-    backfill = _begun(app, runner, files, until, live_from, outputs)
+    _check(app, asked)
+    backfill = _begun(app, runner, asked)
     runner.backfill(backfill)
     if backfill.dead:
         logger.warning(
@@ -48,17 +52,12 @@ def run_backfill(
     return backfill.read
 
 
-def _check(
-    app: Application,
-    files: dict[str, FileSource],
-    until: dict[str, dict[int, int]],
-    live_from: str,
-) -> None:
-    if live_from not in ("earliest", "latest"):
-        msg = f"live_from must be 'earliest' or 'latest', got {shown(live_from)}."
+def _check(app: Application, asked: History) -> None:
+    if asked.live_from not in ("earliest", "latest"):
+        msg = f"live_from must be 'earliest' or 'latest', got {shown(asked.live_from)}."
         raise ConfigError(msg + "\nFix: live_from='earliest': the files end where it begins.")
     topics = [name for name, s in app.graph.sources.items() if isinstance(s, Topic)]
-    for name in {**files, **until}:
+    for name in {**asked.files, **asked.until}:
         if name not in topics:
             msg = f"the application reads the topics {topics}, not {name!r}."
             raise ConfigError(msg + "\nFix: name one of these.")
@@ -67,14 +66,7 @@ def _check(
         raise ConfigError(msg + "\nFix: leave persistence= out.")
 
 
-def _begun(
-    app: Application,
-    runner: Runner,
-    files: dict[str, FileSource],
-    until: dict[str, dict[int, int]],
-    live_from: str,
-    outputs: bool,
-) -> Backfill:
+def _begun(app: Application, runner: Runner, asked: History) -> Backfill:
     """Return the backfill that was begun, or a new one.
 
     Raises:
@@ -89,23 +81,22 @@ def _begun(
     if not is_new and not begun:
         msg = f"group {app.config.consumer_group!r} has state already; history comes first."
         raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
-    if begun and sorted(begun["live"]) != sorted(files):
+    if begun and sorted(begun["live"]) != sorted(asked.files):
         msg = f"a backfill was begun with files for {sorted(begun['live']) or 'no topic'}."
         raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
-    ends = {name: {str(p): o for p, o in found.items()} for name, found in until.items()}
+    ends = {name: {str(p): o for p, o in found.items()} for name, found in asked.until.items()}
     if begun and ends not in ({}, begun["until"]):
         msg = f"a backfill was begun that reads up to {begun['until'] or 'where topics end'}."
         raise StateError(msg + "\nFix: give the same until=, or start over: clear_state(True).")
     if not begun:
-        begun = {"until": ends, "live": _live(app, files, live_from), "outputs": outputs}
-    return Backfill(files, begun["until"], begun.get("outputs", outputs), begun)
+        begun = {"until": ends, "live": _live(app, asked), "outputs": asked.outputs}
+    return Backfill(asked.files, begun["until"], begun.get("outputs", asked.outputs), begun)
 
 
-def _live(
-    app: Application, files: dict[str, FileSource], live_from: str
-) -> dict[str, dict[str, int]]:
+def _live(app: Application, asked: History) -> dict[str, dict[str, int]]:
     """Return where the live run begins to read the topics for which there are files."""
     app.broker.connect()
-    for name in files:
-        app.broker.prepare(app.topics[name], reads=True)
-    return {name: app.broker.reader(app.topics[name]).initial(live_from) for name in files}
+    topics = {name: app.topics[name] for name in asked.files}
+    for topic in topics.values():
+        app.broker.prepare(topic, reads=True)
+    return {n: app.broker.reader(t).initial(asked.live_from) for n, t in topics.items()}

@@ -94,9 +94,12 @@ class TimeWindow:
     def __str__(self) -> str:
         kind = "tumbling" if self.step_ms == self.duration_ms else "hopping"
         step = "" if kind == "tumbling" else f" every {span(self.step_ms)}"
-        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
         more = f", corrections {span(self.corrections_ms)}" if self.corrections_ms else ""
-        return f"{kind} {span(self.duration_ms)}{step}{grace}{more}"
+        return f"{kind} {span(self.duration_ms)}{step}{_grace(self.grace_ms)}{more}"
+
+
+def _grace(length_ms: int) -> str:
+    return f", grace {span(length_ms)}" if length_ms else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +118,7 @@ class Sliding:
         return self.duration_ms + self.grace_ms + 1
 
     def __str__(self) -> str:
-        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
-        return f"sliding {span(self.duration_ms)}{grace}"
+        return f"sliding {span(self.duration_ms)}{_grace(self.grace_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,7 @@ class Session:
         return self.gap_ms + self.grace_ms + 1
 
     def __str__(self) -> str:
-        grace = f", grace {span(self.grace_ms)}" if self.grace_ms else ""
-        return f"session gap {span(self.gap_ms)}{grace}"
+        return f"session gap {span(self.gap_ms)}{_grace(self.grace_ms)}"
 
 
 @dataclass(frozen=True, slots=True)

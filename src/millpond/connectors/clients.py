@@ -36,10 +36,10 @@ __all__ = [
     "Consumer",
     "LogWriter",
     "Producer",
-    "as_bytes",
     "check_partition",
     "check_timestamp",
     "choose_partition",
+    "to_write",
 ]
 
 # Records a producer holds back before it writes a segment.
@@ -112,16 +112,11 @@ class Producer(ProducerHints):
         """
         if quix:
             ignore_once("produce()", quix, PRODUCE, PRODUCE_OWN, self._ignored)
-        settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
-        name = topic.name if isinstance(topic, Topic) else topic
+        name, settings, key, value = to_write(topic, self._topics, key, value)
         check_name(name, "topic")
         check_timestamp(timestamp)
-        row = (
-            as_bytes(key, settings.key_serializer if settings else None, "key"),
-            as_bytes(value, settings.value_serializer if settings else None, "value"),
-            time.time_ns() // 1_000_000 if timestamp is None else timestamp,
-            encode_headers(headers),
-        )
+        now = time.time_ns() // 1_000_000
+        row = (key, value, now if timestamp is None else timestamp, encode_headers(headers))
         if not self._log.exists(name):
             self._create(name, settings.config.num_partitions if settings else 1)
         count = self._log.partitions(name)
@@ -207,6 +202,19 @@ def check_partition(partition: object, count: int, topic: str) -> None:
         f"Fix: choose 0 to {count - 1}, or leave partition= out: the key chooses it."
     )
     raise ConfigError(msg)
+
+
+def to_write(
+    topic: str | Topic, topics: Mapping[str, Topic], key: Any, value: Any
+) -> tuple[str, Topic | None, bytes | None, bytes | None]:
+    """Return the name of a topic, the topic if it is known, and a key and a value as bytes."""
+    settings = topic if isinstance(topic, Topic) else topics.get(topic)
+    return (
+        topic.name if isinstance(topic, Topic) else topic,
+        settings,
+        as_bytes(key, settings.key_serializer if settings else None, "key"),
+        as_bytes(value, settings.value_serializer if settings else None, "value"),
+    )
 
 
 def as_bytes(value: Any, serialize: Callable[[Any], bytes] | None, what: str) -> bytes | None:

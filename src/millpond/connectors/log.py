@@ -37,6 +37,7 @@ class Log:
     """All topics below a folder.
 
     >>> import tempfile
+    >>> from millpond.connectors.segments import SEGMENT
     >>> log = Log(tempfile.mkdtemp())
     >>> log.create("clicks", 1)
     >>> log.append("clicks", 0, pa.table({"key": [b"a"], "value": [b"1"], "timestamp": [0],

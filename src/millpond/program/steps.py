@@ -136,6 +136,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StatefulStep(Step):
+    """A step that keeps state of its own, under its name."""
+
+    @property
+    def is_stateful(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Read(Step):
     """Records of a source."""
 
@@ -174,7 +187,7 @@ class Map(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fold(Step):
+class Fold(StatefulStep):
     """`stateful_map`: function(key, value, state) -> (output, new state)."""
 
     function: Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -187,16 +200,8 @@ class Fold(Step):
         return "stateful_map"
 
     @property
-    def store(self) -> str:
-        return self.name
-
-    @property
     def uses_clock(self) -> bool:
         return self.ttl_ms is not None
-
-    @property
-    def is_stateful(self) -> bool:
-        return True
 
     @property
     def uses_metadata(self) -> bool:
@@ -234,7 +239,7 @@ class Watermark(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Aggregate(Step):
+class Aggregate(StatefulStep):
     """Running totals per key."""
 
     aggregations: dict[str, Aggregation]
@@ -244,14 +249,6 @@ class Aggregate(Step):
     @property
     def verb(self) -> str:
         return "agg"
-
-    @property
-    def is_stateful(self) -> bool:
-        return True
-
-    @property
-    def store(self) -> str:
-        return self.name
 
     @property
     def settings(self) -> str:
@@ -273,7 +270,7 @@ class Aggregate(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Window(Step):
+class Window(StatefulStep):
     """Aggregates of the records of a key in a window."""
 
     kind: WindowKind
@@ -285,14 +282,6 @@ class Window(Step):
     on_late: Callable[..., bool] | None = None
     before_update: Callable[..., bool] | None = None
     after_update: Callable[..., bool] | None = None
-
-    @property
-    def is_stateful(self) -> bool:
-        return True
-
-    @property
-    def store(self) -> str:
-        return self.name
 
     @property
     def settings(self) -> str:
@@ -344,19 +333,11 @@ class JoinSide(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Join(Step):
+class Join(StatefulStep):
     """The records of two sides that have the same key, brought together by their times."""
 
     kind: JoinKind
     merge: Callable[[Any, Any], Any]
-
-    @property
-    def is_stateful(self) -> bool:
-        return True
-
-    @property
-    def store(self) -> str:
-        return self.name
 
     @property
     def settings(self) -> str:
@@ -381,7 +362,7 @@ class Late(Step):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Distinct(Step):
+class Distinct(StatefulStep):
     """Records of which the same was not there before, under the key they have here."""
 
     on: Callable[[Any], Any] | None = None
@@ -392,20 +373,12 @@ class Distinct(Step):
         return "drop_duplicates"
 
     @property
-    def is_stateful(self) -> bool:
-        return True
-
-    @property
-    def store(self) -> str:
-        return self.name
-
-    @property
     def uses_clock(self) -> bool:
         return self.within_ms is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class UpdateState(Step):
+class UpdateState(StatefulStep):
     """A function of tables: function(batch, state) -> state, once per key group and batch."""
 
     function: Callable[[Any, Any], Any]
@@ -419,14 +392,6 @@ class UpdateState(Step):
     @property
     def verb(self) -> str:
         return "update_state"
-
-    @property
-    def is_stateful(self) -> bool:
-        return True
-
-    @property
-    def store(self) -> str:
-        return self.name
 
     @property
     def settings(self) -> str:

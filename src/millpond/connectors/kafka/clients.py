@@ -20,11 +20,11 @@ from millpond.arguments.quix import (
 from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.clients import (
     OnDelivery,
-    as_bytes,
     check_from_end,
     check_partition,
     check_timestamp,
     ignore_once,
+    to_write,
 )
 from millpond.connectors.kafka.closing import close_at_exit
 from millpond.connectors.kafka.connection import Connection
@@ -75,11 +75,8 @@ class KafkaProducer(ProducerHints):
         """
         if quix:
             ignore_once("produce()", quix, PRODUCE, PRODUCE_OWN, self._ignored)
-        settings = topic if isinstance(topic, Topic) else self._topics.get(topic)
-        name = topic.name if isinstance(topic, Topic) else topic
+        name, settings, key, value = to_write(topic, self._topics, key, value)
         check_timestamp(timestamp)
-        key = as_bytes(key, settings.key_serializer if settings else None, "key")
-        value = as_bytes(value, settings.value_serializer if settings else None, "value")
         pairs = decode_headers(encode_headers(headers))
         check_partition(partition, self._partitions(name, settings, partition), name)
         try:
