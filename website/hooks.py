@@ -150,15 +150,16 @@ def _public_names() -> set[str]:
         "millpond.options": package / "options.py",
     }
     names = {f"{module}.{name}" for module, path in modules.items() for name in _exported(path)}
-    places = {
-        "millpond.Application": package / "app" / "application.py",
-        "millpond.StreamingDataFrame": package / "frame.py",
-        "millpond.State": package / "state" / "view.py",
-        "millpond.admin.Admin": package / "admin" / "__init__.py",
-        "millpond.testing.LocalEngine": package / "testing" / "engine.py",
-    }
-    for name, path in places.items():
-        names |= {f"{name}.{method}" for method in _methods(path, name.rpartition(".")[2])}
+    places = [
+        ("millpond.Application", package / "app" / "application.py", "Application"),
+        ("millpond.Application", package / "app" / "frames.py", "Frames"),
+        ("millpond.StreamingDataFrame", package / "frame.py", "StreamingDataFrame"),
+        ("millpond.State", package / "state" / "view.py", "State"),
+        ("millpond.admin.Admin", package / "admin" / "__init__.py", "Admin"),
+        ("millpond.testing.LocalEngine", package / "testing" / "engine.py", "LocalEngine"),
+    ]
+    for name, path, kind in places:
+        names |= {f"{name}.{method}" for method in _methods(path, kind)}
     return names - {"millpond.testing.LocalEngine.complete", "millpond.testing.LocalEngine.limits"}
 
 

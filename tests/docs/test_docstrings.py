@@ -34,8 +34,9 @@ def public(module):
 
 
 def methods(kind):
-    """The public methods and properties that a class defines itself."""
-    for name, found in vars(kind).items():
+    """The public methods and properties that a class defines, and that its own bases define."""
+    bases = [base for base in kind.__mro__ if base.__module__.startswith("millpond")]
+    for name, found in [pair for base in bases for pair in vars(base).items()]:
         if isinstance(found, classmethod | staticmethod):
             found = found.__func__
         if isinstance(found, property):

@@ -6,42 +6,34 @@ Takes settings; gives frames, and what comes out of a run. `runner` does the run
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from millpond.app.backfill import History, run_backfill
 from millpond.app.broker import make_broker
-from millpond.app.not_here import NotHere
+from millpond.app.frames import Frames
 from millpond.app.runner import Runner
 from millpond.arguments.async_functions import refuse_async
 from millpond.arguments.callsite import here
-from millpond.arguments.duration import Duration, milliseconds
 from millpond.arguments.quix import APPLICATION, check_keywords, warn_ignored
-from millpond.arguments.windows import MAX_FUTURE_MS
 from millpond.config import Config, seconds_of, set_up_logging, settings_of
-from millpond.connectors.as_source import as_source
 from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.protocols import (
-    PollSource,
-    Source,
-    SourceSettings,
     TopicConsumer,
     TopicProducer,
 )
-from millpond.connectors.serde import Deserializer, Serializer
 from millpond.connectors.sources import FileSource
-from millpond.connectors.topic import TimestampExtractor, Topic, TopicConfig, make_topic
+from millpond.connectors.topic import Topic
 from millpond.driver.gather import BatchReport
 from millpond.driver.waiting import Waiting
 from millpond.errors import ConfigError
-from millpond.frame import StreamingDataFrame, clocking
+from millpond.frame import StreamingDataFrame
 from millpond.options import (
     ErrorCallback,
     ErrorPolicy,
     FlatKeywords,
-    Format,
     KafkaOptions,
     LostRecords,
     OffsetReset,
@@ -54,7 +46,6 @@ from millpond.program.graph import Graph, GraphOptions
 from millpond.program.migrate import Lift, add_migration
 from millpond.program.plan import make_plan
 from millpond.program.routes import goes_on
-from millpond.program.steps import Read, SourceInfo
 from millpond.state.codec import Codec
 
 if TYPE_CHECKING:
@@ -66,7 +57,7 @@ __all__ = ["Application"]
 T = TypeVar("T", bound=type)
 
 
-class Application(NotHere):
+class Application(Frames):
     """A stateful stream-processing program.
 
     >>> import millpond as mp
@@ -167,88 +158,7 @@ class Application(NotHere):
             set_up_logging(loglevel)
         warn_ignored("Application()", others, APPLICATION)
 
-    # --- topics and frames ------------------------------------------------------------------
-
-    def topic(
-        self,
-        name: str,
-        value_deserializer: Format | Deserializer | type[Any] = "json",
-        key_deserializer: Format | Deserializer | type[Any] = "bytes",
-        value_serializer: Format | Serializer | type[Any] = "json",
-        key_serializer: Format | Serializer | type[Any] = "bytes",
-        config: TopicConfig | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
-        *,
-        lateness: Duration = 0,
-        max_future: Duration | None = MAX_FUTURE_MS,
-        idle_after: Duration | None = None,
-    ) -> Topic:
-        """Return a topic to read from or to write to.
-
-        >>> app = Application(consumer_group="shop")
-        >>> app.topic("names", value_serializer="str").serialize(key="1", value="ann").value
-        b'ann'
-
-        Args:
-            name: Its name.
-            value_deserializer: "json", "bytes", "str", "int", "double", or an own one.
-            key_deserializer: Likewise, for keys.
-            value_serializer: Likewise, for values that are written.
-            key_serializer: Likewise, for keys that are written.
-            config: How the topic is made where it is missing.
-            timestamp_extractor: Function of (value, headers, timestamp, timestamp type) that
-                gives the time of a record in milliseconds.
-            lateness: How late records may come and still be on time; see
-                `StreamingDataFrame.watermark`.
-            max_future: How far ahead of the wall clock a record's time may be; None: no limit.
-            idle_after: After how long without a record the wall clock takes over.
-        """
-        topic = make_topic(
-            name,
-            value_deserializer,
-            key_deserializer,
-            value_serializer,
-            key_serializer,
-            config,
-            timestamp_extractor,
-            clocking(lateness, max_future, idle_after),
-        )
-        self.topics[name] = topic
-        return topic
-
-    def dataframe(
-        self,
-        topic: Topic | None = None,
-        source: SourceSettings | Source | PollSource | Iterable[Any] | None = None,
-        *,
-        state_ttl: Duration | None = None,
-    ) -> StreamingDataFrame:
-        """Return a frame of the records of a topic or a source.
-
-        >>> from millpond.testing import run_local
-        >>> app = Application(consumer_group="shop")
-        >>> clicks = app.dataframe(app.topic("clicks"))
-        >>> run_local(clicks.apply(lambda value: value["page"]), [{"page": "/"}])
-        ['/']
-
-        Args:
-            topic: A topic of this application.
-            source: A `ListSource`, `RateSource`, `FileSource` or `SparkSource`, or one of your own:
-                an object that implements `Source` or `PollSource`. A plain list or other iterable
-                becomes a `ListSource`.
-            state_ttl: How long state of this frame is seen that is set without a `ttl`.
-                Default: that of the application.
-        """
-        if (topic is None) == (source is None):
-            msg = "dataframe() takes a topic or a source.\nFix: app.dataframe(app.topic('clicks'))."
-            raise ConfigError(msg)
-        given = topic if topic is not None else source
-        settings = self.graph.add_source(as_source(given, self.codec, self.graph.sources))
-        read = Read(call_site=here(), name=settings.name, source=SourceInfo.of(settings))
-        ttl_ms = self.config.state_ttl_ms
-        if state_ttl is not None:
-            ttl_ms = milliseconds(state_ttl, "state_ttl")
-        return StreamingDataFrame(self.graph, self.graph.add(read), ttl_ms)
+    # --- the program ------------------------------------------------------------------------
 
     def clear_graph(self) -> None:
         """Remove every frame with its steps, so that the program can be built again.
