@@ -3,7 +3,7 @@
 On the driver a `Timekeeper` takes what the stages saw (the largest timestamps, the next moment at
 which a group has something to do) and decides the `Clock` of the next batch. The clock is written
 down with the batch's offsets and travels with its rows, so a batch that is replayed is done at
-the same time. Nothing here reads a clock: the wall clock is told.
+the same time. Nothing here reads a clock: the wall clock is passed in.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Clockwork:
     """For each key scope its clocks, and the points of each."""
     groups: int
     tells_all: bool = False
-    """Whether every group must be told each new time, because records come without it."""
+    """Whether every group must get each new time, because records come without it."""
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For each clock the steps that wait for it, with file and line."""
     timed: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def _settings(point: ClockPoint) -> PointSettings:
 
 @dataclass
 class Timekeeper:
-    """Decides what time it is. `known` is what it must be told again after a restart."""
+    """Decides what time it is. `known` is what it must know again after a restart."""
 
     work: Clockwork
     seq: int = 0
@@ -130,8 +130,8 @@ class Timekeeper:
             known.setdefault(scope, {})[group] = due
         self.due = known
         if not self.is_sure:
-            told = (len(self.due.get(scope, {})) for scope in self.work.stages)
-            self.is_sure = all(count == self.work.groups for count in told)
+            sizes = (len(self.due.get(scope, {})) for scope in self.work.stages)
+            self.is_sure = all(count == self.work.groups for count in sizes)
         report.held_back = self.held_back(now)
 
     def held_back(self, now: int) -> list[HeldBack]:
@@ -309,9 +309,9 @@ class Timekeeper:
         """Tell whether nothing is due, nor would be if every source stayed quiet from here on."""
         shows: list[int | None] = []
         for point in self.work.points:
-            told = [now] if point.idle_after_ms is not None else []
-            told += [self.seen[point.name]] if point.name in self.seen else []
-            shows.append(max(told) - point.lateness_ms if told else None)
+            times = [now] if point.idle_after_ms is not None else []
+            times += [self.seen[point.name]] if point.name in self.seen else []
+            shows.append(max(times) - point.lateness_ms if times else None)
         return not self._woken(Clock(2, now, tuple(shows)), {})
 
     # --- what is kept over a restart --------------------------------------------------------

@@ -307,13 +307,13 @@ class Checkpoint:
         """Return the files that are not as they were written, by the checksums beside them."""
         files = [place for place, _ in self.folder.walk()]
         known = {place.path for place in files}
-        told = [
+        summed = [
             place
             for place in files
             if not place.name.startswith(".") and any(sums.path in known for sums in sums_of(place))
         ]
-        fit = self.folder.each(told, checksum_fits)
-        return [place for place, is_fit in zip(told, fit, strict=True) if not is_fit]
+        fit = self.folder.each(summed, checksum_fits)
+        return [place for place, is_fit in zip(summed, fit, strict=True) if not is_fit]
 
     def cut(self, last: int) -> None:
         """Remove what belongs to batches after one."""
