@@ -40,6 +40,7 @@ def run_backfill(app: Application, runner: Runner, asked: History) -> int:
     from millpond.operations.mutations import end_backfill
 
     _check(app, asked)
+    runner.is_long = True  # before a state directory far away starts Spark
     backfill = _begun(app, runner, asked)
     runner.backfill(backfill)
     if backfill.dead:

@@ -42,7 +42,7 @@ class Runner:
     def __init__(self, app: Application) -> None:
         self._app = app
         self._run: SparkRun | None = None
-        self._is_long = True
+        self.is_long = True
         """Whether what is run, or will be, is a long run; decides how Java is started."""
         self.reports: deque[BatchReport] = deque(maxlen=1000)
 
@@ -80,7 +80,7 @@ class Runner:
         sources = self._app.graph.sources.values()
         are_lists = all(isinstance(source, ListSource) for source in sources)
         has_end = bool(timeout or count or drain or are_lists)
-        self._is_long = not has_end
+        self.is_long = not has_end
         limits = Limits(timeout, count, drain, collect=collect and has_end, metadata=metadata)
         try:
             return self._start(limits)
@@ -94,7 +94,6 @@ class Runner:
         """Run over history to its end."""
         from millpond.spark.request import Limits
 
-        self._is_long = True
         limits = Limits(timeout=0, count=0, drain=True, collect=False, metadata=False)
         self._start(limits, backfill)
 
@@ -214,5 +213,5 @@ class Runner:
             config.spark_config,
             config.consumer_group,
             state_dir,
-            lasts=self._is_long,
+            lasts=self.is_long,
         )
