@@ -17,8 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from millpond.app import Application
-from millpond.operations import export, mutations, queries, recovery
+from millpond.operations import edits, export, queries
+from millpond.operations.backup import backup
 from millpond.operations.drop import Dropped, drop
+from millpond.operations.fork import fork
 from millpond.operations.items import (
     ChangedValue,
     Difference,
@@ -27,10 +29,13 @@ from millpond.operations.items import (
     KeyTimer,
     StateItem,
 )
-from millpond.operations.mutations import Rescaled, Rewound
-from millpond.operations.recovery import Problem, Repaired, Verified
 from millpond.operations.rename import rename
+from millpond.operations.repair import Repaired, repair
+from millpond.operations.rescale import Rescaled, rescale
+from millpond.operations.restore import restore
+from millpond.operations.rewind import Rewound, rewind
 from millpond.operations.session import At, Opened
+from millpond.operations.verify import Problem, Verified, verify
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +233,7 @@ class Admin:
 
     def verify(self) -> Verified:
         """Read every file, compare checksums, take every page apart; say what is damaged."""
-        return recovery.verify(self._opened)
+        return verify(self._opened)
 
     def repair(self, lose_edits: bool = True) -> Repaired:
         """Go back to the last batch that is whole; the batches after it are replayed.
@@ -238,7 +243,7 @@ class Admin:
         Args:
             lose_edits: Whether manual changes may be lost that come after that batch.
         """
-        return recovery.repair(self._opened, lose_edits)
+        return repair(self._opened, lose_edits)
 
     # --- changing ---------------------------------------------------------------------------
 
@@ -247,10 +252,10 @@ class Admin:
 
         A value that expires still does when it would have.
         """
-        scope, name = mutations.place(self._opened, store)
-        return mutations.set_values(self._opened, scope, name, [(key, values)], "set")
+        scope, name = edits.place(self._opened, store)
+        return edits.set_values(self._opened, scope, name, [(key, values)], "set")
 
-    def delete(self, key: Any, name: Any = mutations.ALL, store: str | None = None) -> int:
+    def delete(self, key: Any, name: Any = edits.ALL, store: str | None = None) -> int:
         """Delete one name of a key, or all it has; return how many values are gone.
 
         Args:
@@ -259,7 +264,7 @@ class Admin:
             store: In which store. Default: with a name, the only store there is; without, in
                 every store, and the key's timers too.
         """
-        return mutations.delete(self._opened, key, name, store)
+        return edits.delete(self._opened, key, name, store)
 
     def import_file(self, path: str | Path, store: str | None = None) -> int:
         """Set the values of a file as `export` writes it; return how many changed.
@@ -298,21 +303,21 @@ class Admin:
                 out is not written a second time. "again": all that is replayed is written again.
             dry_run: Only say what it would mean.
         """
-        return mutations.rewind(self._opened, to, outputs, dry_run)
+        return rewind(self._opened, to, outputs, dry_run)
 
     def fork(self, group: str, at: At = None, state_dir: str | None = None) -> int:
         """Copy the state to a group of another name, which goes on by itself.
 
         Returns the batch from which it goes on. The application may run meanwhile.
         """
-        return mutations.fork(self._opened, group, at, state_dir)
+        return fork(self._opened, group, at, state_dir)
 
     def backup(self, path: str | Path) -> int:
         """Copy the state to another state directory; return the batch it is of.
 
         The application may run meanwhile.
         """
-        return mutations.backup(self._opened, str(path))
+        return backup(self._opened, str(path))
 
     def restore(self, path: str | Path, dry_run: bool = False) -> int:
         """Replace the state with that of a backup; return the batch it is of.
@@ -320,8 +325,8 @@ class Admin:
         Records after that batch are read again, and what they give is written again.
         `dry_run`: only look what would become of it.
         """
-        return mutations.restore(self._opened, str(path), dry_run)
+        return restore(self._opened, str(path), dry_run)
 
     def rescale(self, partitions: int) -> Rescaled:
         """Divide the state into more or fewer parts: so many tasks work on it at a time."""
-        return mutations.rescale(self._opened, partitions)
+        return rescale(self._opened, partitions)

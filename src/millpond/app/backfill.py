@@ -37,7 +37,7 @@ class History:
 
 def run_backfill(app: Application, runner: Runner, asked: History) -> int:
     """Process history; return how many records were read."""
-    from millpond.operations.mutations import end_backfill
+    from millpond.operations.backfill import end_backfill
 
     _check(app, asked)
     runner.is_long = True  # before a state directory far away starts Spark

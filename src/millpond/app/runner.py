@@ -134,7 +134,7 @@ class Runner:
         fit(opened, plan, self._accepts)
 
     def _repair(self, error: DamagedStateError) -> None:
-        from millpond.operations.recovery import repair
+        from millpond.operations.repair import repair
 
         logger.warning("%s", str(error).partition("\nFix:")[0])
         self.session()  # as the next run wants it, which shares it

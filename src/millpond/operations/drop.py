@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import ConfigError, StateError
-from millpond.operations.mutations import frame_of, run_rows
+from millpond.operations.edit_batch import frame_of, run_rows
 from millpond.operations.session import Opened
 from millpond.program.steps import TABLE
 from millpond.state.edit import Edit, encode_edits

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from millpond.connectors.serde import key_from_text
 from millpond.errors import ConfigError, StateError, ValueTypeError, shown
+from millpond.operations.edits import edit, find_place, place, version_in
 from millpond.operations.fields import Fields
-from millpond.operations.mutations import edit, find_place, place, version_in
 from millpond.operations.queries import is_asked, scan, table_of
 from millpond.operations.session import At, Opened
 from millpond.state.codec import Codec

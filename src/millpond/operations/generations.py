@@ -7,6 +7,7 @@ as it was. The generation before is kept until the next change.
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,11 +25,13 @@ from millpond.storage.manifest import Manifest
 __all__ = [
     "NewGeneration",
     "asking",
+    "check_not_of_files",
     "clock_after",
     "clock_of",
     "journal_of",
     "new_generation",
     "recorded",
+    "user_name",
 ]
 
 
@@ -42,6 +45,13 @@ class NewGeneration:
     journal: Journal
     clock: dict[str, Any] | None
     """What is known about the time after the last batch; None: that batch looks again."""
+
+    def rename_scope(self, old: str, name: str) -> None:
+        """Let batches that are replayed wake the groups of a scope under its other name."""
+        for batch in self.journal.batches.values():
+            wake = batch.get("clock", {}).get("wake", {})
+            if old in wake:
+                wake[name] = wake.pop(old)
 
 
 @contextmanager
@@ -146,3 +156,18 @@ def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
     """Return a clock file after which every group is asked what it waits for."""
     told = {name: value for name, value in known.items() if name != "keys"}  # may be others now
     return {**told, "seq": seq, "due": {}, "is_sure": False}
+
+
+def check_not_of_files(manifest: Manifest, batch: int) -> None:
+    """Refuse to go on from a batch whose next ones would read files as if they were a topic."""
+    if batch < manifest.live_from:
+        msg = f"batch {batch} is of a backfill from files, which ended with {manifest.live_from}."
+        raise StateError(msg + f"\nFix: choose batch {manifest.live_from} or a later one.")
+
+
+def user_name() -> str:
+    """Return who changes the state, for the audit."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

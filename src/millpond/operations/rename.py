@@ -10,7 +10,8 @@ import shlex
 from typing import Any
 
 from millpond.errors import StateError
-from millpond.operations.mutations import edit, find_place, run_rows
+from millpond.operations.edit_batch import run_rows
+from millpond.operations.edits import edit, find_place
 from millpond.operations.session import Opened
 from millpond.state.edit import Edit
 from millpond.storage.manifest import Manifest

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millpond.errors import StateError
-from millpond.operations.generations import NewGeneration, asking, new_generation
-from millpond.operations.mutations import frame_of, user_name
+from millpond.operations.edit_batch import frame_of
+from millpond.operations.generations import NewGeneration, asking, new_generation, user_name
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits

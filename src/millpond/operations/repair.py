@@ -1,0 +1,198 @@
+"""Back to where the state is whole.
+
+Takes an opened group that is stopped; makes a generation of the last batch that can be read, and
+lets the batches after it be replayed as they were: state and outputs are then those of a run that
+nothing happened to. What is damaged stays where it is until the next change.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millpond.documents import sealed
+from millpond.errors import DamagedStateError, StateError
+from millpond.operations.generations import journal_of
+from millpond.operations.session import Opened
+from millpond.operations.verify import damaged_files, first_line, read_state
+from millpond.operations.whole_batch import Whole, seqs_of, whole, whole_before
+from millpond.storage.checkpoint import Checkpoint, Problem
+from millpond.storage.clock_file import read_clock
+from millpond.storage.directory import StateDirectory
+from millpond.storage.files import Location
+from millpond.storage.journal import Journal
+from millpond.storage.manifest import Manifest
+
+__all__ = ["Repaired", "repair"]
+
+_START_OVER = (
+    "Fix: millpond state restore, if there is a backup; or start over: app.clear_state(True)."
+)
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What was repaired, and what will be replayed."""
+
+    batch: int | None
+    """The state is as of this batch; None: of the beginning."""
+    batches: int
+    """Batches that are replayed; their outputs are not written again."""
+    problems: list[Problem]
+    lost_edits: int = 0
+    """Manual changes that are lost with what was damaged."""
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return "nothing is damaged that the next start needs"
+        files = ", ".join(problem.file for problem in self.problems)
+        where = "the beginning" if self.batch is None else f"batch {self.batch}"
+        text = f"damaged: {files}; the state is as of {where}"
+        if self.batches:
+            text += f", {self.batches} batch(es) are replayed and their outputs not written again"
+        if self.lost_edits:
+            text += f"; {self.lost_edits} manual change(s) after it are lost: see the audit"
+        return text
+
+
+def repair(opened: Opened, lose_edits: bool) -> Repaired:
+    """Go back to the last batch that is whole."""
+    directory = opened.directory
+    with directory.held("repair"):
+        problems: list[Problem] = []
+        manifest = _manifest(directory, problems)
+        checkpoint = directory.checkpoint(manifest)
+        problems += directory.damage(manifest)
+        for lost in directory.lost_lists(manifest):
+            msg = f"{lost.file} and its copy are damaged: {lost.what}."
+            fix = "millpond state restore, if there is a backup; or app.clear_state(True)"
+            raise StateError(f"{msg}\nFix: {fix}, which starts over.")
+        for spool in directory.damaged_spools(manifest):
+            # The next start takes the list from the program again, and goes on where it was.
+            (directory.sources / Path(spool.file).parent.name).delete()
+        if not problems:
+            batch = directory.goes_on_from(manifest)
+            with suppress(OSError):  # a folder that was moved, and may only be read
+                checkpoint.settle()
+            _, said = read_state(opened, manifest, batch)
+            if said is None:
+                return Repaired(batch, 0, [])
+        known = {problem.file for problem in problems}
+        problems += [p for p in damaged_files(checkpoint) if p.file not in known]
+        journal = _journal(directory, manifest)
+        work = directory.generation_folder(directory.next_generation())
+        try:
+            return _repair(opened, manifest, journal, problems, work, lose_edits)
+        except BaseException:
+            directory.abandon(int(work.name))
+            raise
+
+
+def _repair(
+    opened: Opened,
+    manifest: Manifest,
+    journal: Journal,
+    problems: list[Problem],
+    work: Location,
+    lose_edits: bool,
+) -> Repaired:
+    directory = opened.directory
+    old = directory.checkpoint(manifest)
+    found = whole(opened, manifest, journal, problems, work)
+    if found.batch is None:
+        found = whole_before(opened, manifest, journal, work) or found
+    if found.batch is None and manifest.live_from:
+        msg = f"nothing of {old.folder} is whole, and its first batches are of a backfill of files."
+        raise StateError(f"{msg}\n{_START_OVER}")
+    done = max(found.seq, journal.delivered + 1, manifest.replay_until, _done(manifest, old))
+    batches = found.journal.batches
+    gap = set(range(found.seq + 1, max(done, *batches, 0) + 1)) - batches.keys()
+    if gap:
+        msg = (
+            f"{'no batch' if found.batch is None else f'only batch {found.batch}'} of {old.folder} "
+            f"is whole, and what {len(gap)} of the later batches read is not known any more."
+        )
+        raise StateError(f"{msg}\n{_START_OVER}")
+    if found.edits and not lose_edits:
+        msg = (
+            f"with what is damaged, {len(found.edits)} manual change(s) of the state would be "
+            f"lost (batches {list(found.edits)}).\nFix: millpond state repair does it; then make "
+            "the changes again."
+        )
+        raise DamagedStateError(msg)
+    _go_back(directory, found, done, problems, work)
+    directory.drop_others(int(work.name), manifest.generation)
+    return Repaired(found.batch, done - found.seq, problems, len(found.edits))
+
+
+def _go_back(
+    directory: StateDirectory,
+    found: Whole,
+    done: int,
+    problems: list[Problem],
+    work: Location,
+) -> None:
+    """Make the copy the current generation, as of the batch that is whole."""
+    batch, new = found.batch, Checkpoint(work)
+    if batch is None:
+        work.delete()
+    else:
+        new.cut(batch)
+    repaired = replace(found.manifest.at(batch), generation=int(work.name))
+    repaired.audit = list(found.manifest.audit)
+    repaired.replay_until, repaired.since = done, -1 if batch is None else batch
+    planned = None if batch is None else new.batch(batch)
+    if planned is not None and planned.partitions:
+        repaired.partitions = planned.partitions
+    if found.clock is not None:
+        directory.clock_file(repaired).write(sealed(found.clock))
+    kept = Journal(max(found.journal.delivered, done - 1), found.journal.batches)
+    directory.journal_file(repaired).write(kept.encode())
+    repaired.note("repair", batch=batch, files=[problem.file for problem in problems])
+    directory.begin(repaired)
+
+
+def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
+    try:
+        manifest = directory.load()
+    except DamagedStateError as error:
+        problems.append(Problem(str(directory.folder / "manifest.json"), first_line(error)))
+        manifest = directory.recalled()
+        directory.save(manifest)
+    if manifest is None:
+        msg = f"there is no state of group {directory.group!r} in {directory.folder}."
+        raise StateError(msg + "\nFix: check the folder.")
+    return manifest
+
+
+def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
+    """Return what is known of batches from every place that says it."""
+    journal = journal_of(directory, manifest)
+    batches, delivered = dict(journal.batches), journal.delivered
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        planned = (read_clock(directory.clock_file(manifest)) or {})["planned"]
+        seq = int(planned["clock"]["seq"])
+        batches.setdefault(seq, planned)
+        delivered = max(delivered, seq - 1)  # what a batch saw is written after its delivery
+    return Journal(delivered, batches)
+
+
+def _done(manifest: Manifest, checkpoint: Checkpoint) -> int:
+    """Return the clock of the last batch that is known to be done, whatever is left of its files.
+
+    A batch was committed where the next one is planned. Where the clock of a batch cannot be read,
+    it is one more than that of the batch before, unless the batch was made manually.
+    """
+    committed, planned = checkpoint.committed(), checkpoint.planned()
+    run = checkpoint.last_run()
+    begun = max(planned, default=0)
+    last = max([*committed, begun - 1, manifest.since, -1 if run is None else run - 1])
+    by_hand = set(manifest.edits())
+    if manifest.audit and manifest.audit[-1]["what"] == "rescale":
+        by_hand.add(manifest.since)
+    seqs = seqs_of(checkpoint)
+    known = max((number for number in seqs if number <= last), default=-1)
+    rest = [number for number in range(known + 1, last + 1) if number not in by_hand]
+    is_left = not committed and not planned and run is not None  # of a batch, and no more
+    return max(seqs.get(known, 0) + len(rest), int(is_left))
