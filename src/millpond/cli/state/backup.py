@@ -1,0 +1,34 @@
+"""`millpond state backup` and `restore`: a copy in another state directory, and back."""
+
+from __future__ import annotations
+
+from millpond.cli.state.output import answer, confirm
+from millpond.cli.state.target import AsJson, Config, Group, Target, Yes, open_state
+
+__all__ = ["backup", "restore"]
+
+
+def backup(
+    target: Target, path: str, group: Group = None, as_json: AsJson = False, config: Config = None
+) -> None:
+    """Copy the state to another state directory."""
+    batch = open_state(target, group, config).backup(path)
+    answer(f"{path} holds the state of batch {batch}.", as_json, path=path, batch=batch)
+
+
+def restore(
+    target: Target,
+    path: str,
+    yes: Yes = False,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Replace the state with that of a backup."""
+    opened = open_state(target, group, config)
+    kept = opened.restore(path, dry_run=True)
+    opened.check_free("restore")
+    text = f"The state becomes that of batch {kept} of the backup; records after it give their "
+    confirm(text + "outputs again.", yes, as_json)
+    batch = opened.restore(path)
+    answer(f"The state is that of batch {batch} of the backup.", as_json, path=path, batch=batch)

@@ -1,0 +1,33 @@
+"""`millpond state rewind`: state and input back to a batch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from millpond.cli.state.output import answer, confirm
+from millpond.cli.state.target import AsJson, Config, Group, Target, Yes, open_state
+
+__all__ = ["rewind"]
+
+
+def rewind(
+    target: Target,
+    to: Annotated[str, typer.Option("--to", help="A batch or a time.")],
+    outputs: Annotated[
+        str, typer.Option(help="keep: write nothing twice; again: write all of it again.")
+    ] = "keep",
+    yes: Yes = False,
+    group: Group = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Take state and input back to a batch; the next run goes on from there."""
+    opened = open_state(target, group, config)
+    meant = opened.rewind(to, outputs, dry_run=True)
+    opened.check_free("rewind")
+    confirm(f"{meant}.", yes, as_json)
+    opened.rewind(meant.batch, outputs)
+    answer(f"Rewound to batch {meant.batch}.", as_json, **asdict(meant))
