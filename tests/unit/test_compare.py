@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from millpond import Application, Count, Max, SparkSource, Sum
 from millpond.errors import StateError
@@ -352,9 +353,8 @@ def test_an_older_program_is_refused_whatever_was_accepted():
 
 def test_an_older_program_is_given_the_batch_to_which_the_state_must_go_back():
     known = known_of(program(apply))
-    lifted = {**known.claims(), "versions": {"in": {"default": 2}}}
-    known.say(lifted, 41)
-    known.say({**lifted, "versions": {"in": {"default": 3}}}, 50)
+    known.say(replace(known.claims(), versions={"in": {"default": 2}}), 41)
+    known.say(replace(known.claims(), versions={"in": {"default": 3}}), 50)
 
     (verdict,) = compare(known, program(apply), "g")
 

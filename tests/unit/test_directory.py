@@ -16,7 +16,7 @@ from millpond.errors import (
 )
 from millpond.program.plan import make_plan
 from millpond.storage.directory import StateDirectory
-from millpond.storage.manifest import FORMAT, Manifest
+from millpond.storage.manifest import FORMAT, Manifest, read_manifest
 from millpond.testing import frame
 
 
@@ -102,7 +102,9 @@ def test_a_group_that_never_ran_has_no_manifest(directory):
 
 
 def test_a_manifest_comes_back_as_it_was_saved(directory):
-    manifest = Manifest(128, 4, 3, 2, {"in": ["default", "sum"]}, {"in": {"0": 5}})
+    manifest = Manifest(
+        128, 4, 3, layers=2, stores={"in": ["default", "sum"]}, start_offsets={"in": {"0": 5}}
+    )
 
     directory.save(manifest)
 
@@ -144,7 +146,10 @@ def test_the_manifest_of_format_1_is_read(directory):
     }  # fmt: skip
     Path(directory.folder.path, "manifest.json").write_text(json.dumps(content))
 
-    assert directory.load() == Manifest(128, 4, 2, 1, {"clicks": ["default"]}, {"clicks": {"0": 7}})
+    known = directory.load()
+    assert known == Manifest(
+        128, 4, 2, layers=1, stores={"clicks": ["default"]}, start_offsets={"clicks": {"0": 7}}
+    )
 
 
 # --- names are identity ---------------------------------------------------------------------
@@ -230,7 +235,7 @@ def test_a_change_is_accepted_once_and_another_one_is_refused_again(directory):
     commit(directory, directory.admit(plan(folds=["two"]), 8, 1), 1, {})
     with pytest.raises(StateError, match="list/three"):
         directory.admit(plan(folds=["three"]), 8, 1)
-    assert [entry["what"] for entry in directory.load().audit] == ["accept"]
+    assert [event.what for event in directory.load().audit] == ["accept"]
 
 
 def test_a_change_is_accepted_by_the_application_that_makes_it(directory):
@@ -248,9 +253,10 @@ def test_accepting_a_change_of_a_group_that_never_ran_changes_nothing(directory)
 
 
 def test_an_era_of_an_older_version_does_not_know_which_stores_were_used():
-    manifest = Manifest(8, 1, stores={"list": ["one"]}, active={"list": ["one"]})
-    manifest.say({**manifest.claims(), "active": {}}, 3)
-    del manifest.earlier[0]["active"]
+    content = Manifest(8, 1, stores={"list": ["one"]}, active={}).content()
+    content["earlier"] = [{"until": 3, "stores": {"list": ["one"]}}]
+
+    manifest = read_manifest(content, "manifest.json")
 
     assert manifest.at(3).active is None
     assert manifest.at(3).stores == {"list": ["one"]}

@@ -36,6 +36,7 @@ from millpond.operations.restore import restore
 from millpond.operations.rewind import Rewound, rewind
 from millpond.operations.session import At, Opened
 from millpond.operations.verify import Problem, Verified, verify
+from millpond.storage.audit import entry_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -227,7 +228,7 @@ class Admin:
 
     def audit(self) -> list[dict[str, Any]]:
         """Return what was done to the state manually, the latest last."""
-        return list(self._opened.manifest().audit)
+        return [entry_of(event) for event in self._opened.manifest().audit]
 
     # --- health -----------------------------------------------------------------------------
 
@@ -253,7 +254,7 @@ class Admin:
         A value that expires still does when it would have.
         """
         scope, name = edits.place(self._opened, store)
-        return edits.set_values(self._opened, scope, name, [(key, values)], "set")
+        return edits.set_values(self._opened, scope, name, [(key, values)])
 
     def delete(self, key: Any, name: Any = edits.ALL, store: str | None = None) -> int:
         """Delete one name of a key, or all it has; return how many values are gone.

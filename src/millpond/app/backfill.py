@@ -15,6 +15,7 @@ from millpond.app.runner import Runner
 from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import Topic
 from millpond.errors import ConfigError, StateError, shown
+from millpond.storage.manifest import BegunBackfill
 
 if TYPE_CHECKING:
     from millpond.app.application import Application
@@ -77,21 +78,22 @@ def _begun(app: Application, runner: Runner, asked: History) -> Backfill:
 
     directory = runner.directory(ExitStack())
     manifest = directory.load()
-    begun = {} if manifest is None else manifest.backfill
+    begun = None if manifest is None else manifest.backfill
     is_new = manifest is None or directory.checkpoint(manifest).last() is None
-    if not is_new and not begun:
+    if not is_new and begun is None:
         msg = f"group {app.config.consumer_group!r} has state already; history comes first."
         raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
-    if begun and sorted(begun["live"]) != sorted(asked.files):
-        msg = f"a backfill was begun with files for {sorted(begun['live']) or 'no topic'}."
+    if begun is not None and sorted(begun.live) != sorted(asked.files):
+        msg = f"a backfill was begun with files for {sorted(begun.live) or 'no topic'}."
         raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
     ends = {name: {str(p): o for p, o in found.items()} for name, found in asked.until.items()}
-    if begun and ends not in ({}, begun["until"]):
-        msg = f"a backfill was begun that reads up to {begun['until'] or 'where topics end'}."
+    if begun is not None and ends not in ({}, begun.until):
+        msg = f"a backfill was begun that reads up to {begun.until or 'where topics end'}."
         raise StateError(msg + "\nFix: give the same until=, or start over: clear_state(True).")
-    if not begun:
-        begun = {"until": ends, "live": _live(app, asked), "outputs": asked.outputs}
-    return Backfill(asked.files, begun["until"], begun.get("outputs", asked.outputs), begun)
+    if begun is None:
+        begun = BegunBackfill(ends, _live(app, asked), asked.outputs)
+    outputs = asked.outputs if begun.outputs is None else begun.outputs
+    return Backfill(asked.files, begun.until, outputs, begun)
 
 
 def _live(app: Application, asked: History) -> dict[str, dict[str, int]]:

@@ -5,13 +5,15 @@ Takes an opened group, which may run, and a folder; gives the batch that the bac
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from millpond.errors import StateError
 from millpond.operations.generations import user_name
 from millpond.operations.group_copy import copy_group, is_taken
 from millpond.operations.session import Opened
+from millpond.storage.audit import Backup
 from millpond.storage.manifest import stream_of
 
 __all__ = ["backup"]
@@ -32,6 +34,6 @@ def backup(opened: Opened, path: str) -> int:
     copied = replace(manifest.at(number), id=uuid4().hex, generation=1, audit=list(manifest.audit))
     copied.stream = stream_of(opened.directory.group, copied)
     copied.replay_until = 0
-    copied.note("backup", batch=number, by=user_name())
+    copied.note(Backup(batch=number, by=user_name()))
     copy_group(opened.directory, manifest, target, copied, number, share=False)
     return number

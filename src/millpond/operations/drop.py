@@ -15,6 +15,7 @@ from millpond.operations.edit_batch import frame_of, run_rows
 from millpond.operations.session import Opened
 from millpond.program.steps import TABLE
 from millpond.state.edit import Edit, encode_edits
+from millpond.storage.audit import Accept, Drop
 from millpond.storage.claims import without
 from millpond.storage.manifest import Manifest
 from millpond.storage.rename_guess import Place
@@ -62,7 +63,7 @@ def drop(opened: Opened, names: Sequence[str], dry_run: bool) -> Dropped:
         [f"{s}/{n}" for s, n in places if n in asked.get(s, [])],
     )
     if not dry_run:
-        drop_places(opened, places, "drop")
+        drop_places(opened, places, Drop)
     return meant
 
 
@@ -104,7 +105,7 @@ def _count(opened: Opened, manifest: Manifest, places: list[Place], batch: int) 
 def drop_places(
     opened: Opened,
     places: Iterable[Place],
-    what: str,
+    kind: type[Drop] | type[Accept],
     settle: Callable[[Manifest], None] | None = None,
 ) -> None:
     """Drop stores in a new generation.
@@ -112,7 +113,7 @@ def drop_places(
     Args:
         opened: The group.
         places: The stores.
-        what: What the audit calls it.
+        kind: What the audit calls it.
         settle: Writes into the manifest what else is to be known of the state from then on.
     """
     from millpond.spark.edit import CLEAR, EDITS
@@ -129,5 +130,5 @@ def drop_places(
             found += [(scope, group, *row) for group in range(known.groups)]
         return frame_of(opened, found)
 
-    details = {"stores": ["/".join(place) for place in gone]}
-    run_rows(opened, rows, what, details, lambda claims: without(claims, gone), settle=settle)
+    event = kind(stores=["/".join(place) for place in gone])
+    run_rows(opened, rows, event, lambda claims: without(claims, gone), settle=settle)

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from millpond.operations.generations import new_generation, user_name
 from millpond.operations.session import Opened
+from millpond.storage.audit import EditEvent, Rename
+from millpond.storage.claims import Claims
 from millpond.storage.manifest import Manifest
 
 __all__ = ["frame_of", "run_rows"]
@@ -26,9 +30,8 @@ def frame_of(opened: Opened, rows: list[tuple[str, int, int, bytes]]) -> Any:
 def run_rows(
     opened: Opened,
     rows: Callable[[Manifest], Any],
-    what: str,
-    details: dict[str, Any],
-    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    event: EditEvent,
+    amend: Callable[[Claims], Claims] | None = None,
     offsets: dict[str, dict[str, int]] | None = None,
     settle: Callable[[Manifest], None] | None = None,
     renamed: dict[str, str] | None = None,
@@ -38,7 +41,7 @@ def run_rows(
     from millpond.spark.edit import run_edit
 
     send_package(opened.session)
-    with new_generation(opened, what) as new:
+    with new_generation(opened, event.what) as new:
         manifest = new.manifest
         if amend is not None:
             manifest.say(amend(manifest.claims()), new.checkpoint.last())
@@ -57,9 +60,9 @@ def run_rows(
             seq = 0 if batch is None else batch.clock.get("seq", 0)
             new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
         if offsets is not None:
-            manifest.backfill, manifest.live_from = {}, new.checkpoint.last() or 0
-        if "scopes" in details:
-            new.rename_scope(*details["scopes"])
+            manifest.backfill, manifest.live_from = None, new.checkpoint.last() or 0
+        if isinstance(event, Rename) and event.scopes is not None:
+            new.rename_scope(*event.scopes)
         last = new.checkpoint.last()
-        manifest.note(what, changed=changed, batch=last, by=user_name(), **details)
+        manifest.note(replace(event, changed=changed, batch=last, by=user_name()))
     return changed

@@ -15,6 +15,8 @@ from millpond.operations.fields import has_named_parts
 from millpond.operations.session import Opened
 from millpond.state.blobs import hash_key
 from millpond.state.edit import Edit, encode_edits
+from millpond.storage.audit import Delete, EditEvent, SetValues
+from millpond.storage.claims import Claims
 from millpond.storage.manifest import Manifest
 
 __all__ = ["ALL", "delete", "edit", "find_place", "place", "set_values", "version_in"]
@@ -39,7 +41,7 @@ def place(opened: Opened, store: str | None) -> tuple[str, str]:
 
 
 def set_values(
-    opened: Opened, scope: str, store: str, given: Iterable[tuple[Any, dict[Any, Any]]], what: str
+    opened: Opened, scope: str, store: str, given: Iterable[tuple[Any, dict[Any, Any]]]
 ) -> int:
     """Set names of keys in one store."""
     manifest, _ = opened.view(None)
@@ -53,10 +55,10 @@ def set_values(
             stored = (opened.stored(name), opened.stored(value))
             edits.append((scope, Edit("set", data, store, *stored, version=version)))
     shown_keys = keys if len(keys) <= 10 else [*keys[:10], f"and {len(keys) - 10} more"]
-    details: dict[str, Any] = {"store": f"{scope}/{store}", "keys": shown_keys}
+    event = SetValues(store=f"{scope}/{store}", keys=shown_keys)
     if len(keys) == 1:
-        details["values"] = {repr(name): shown(value, 200) for name, value in values.items()}
-    return edit(opened, edits, what, details)
+        event.values = {repr(name): shown(value, 200) for name, value in values.items()}
+    return edit(opened, edits, event)
 
 
 def has_own_form(manifest: Manifest, scope: str, store: str) -> bool:
@@ -87,16 +89,15 @@ def delete(opened: Opened, key: Any, name: Any, store: str | None) -> int:
         for scope, held_in in targets
         for data in opened.possible_key(manifest, scope, key, is_asked=len(targets) == 1)
     ]
-    details = {"keys": [repr(key)], "store": store or "all"}
-    return edit(opened, edits, "delete", details | ({} if name is ALL else {"name": repr(name)}))
+    event = Delete(keys=[repr(key)], store=store or "all", name=None if name is ALL else repr(name))
+    return edit(opened, edits, event)
 
 
 def edit(
     opened: Opened,
     edits: Iterable[tuple[str, Edit]],
-    what: str,
-    details: dict[str, Any],
-    amend: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    event: EditEvent,
+    amend: Callable[[Claims], Claims] | None = None,
     renamed: dict[str, str] | None = None,
 ) -> int:
     """Apply edits, each to the key of a scope; return how many values changed."""
@@ -118,7 +119,7 @@ def edit(
         for (scope, group), mine in grouped.items()
         for low in range(0, len(mine), _AT_ONCE)
     ]
-    return run_rows(opened, lambda _: frame_of(opened, rows), what, details, amend, renamed=renamed)
+    return run_rows(opened, lambda _: frame_of(opened, rows), event, amend, renamed=renamed)
 
 
 def find_place(

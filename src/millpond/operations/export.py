@@ -26,6 +26,7 @@ from millpond.operations.session import At, Opened
 from millpond.state.codec import Codec
 from millpond.state.edit import Edit
 from millpond.state.plain import from_plain, from_text, to_plain
+from millpond.storage.audit import Import
 from millpond.storage.files import is_remote
 
 __all__ = ["FORMATS", "export", "import_file", "to_arrow", "to_spark"]
@@ -245,7 +246,7 @@ def import_file(opened: Opened, path: str, store: str | None) -> int:
             msg = f"row {number} of {path} cannot be imported: {what} ({shown(row)})."
             fix = fix or "a row has key, name and value."
             raise ConfigError(f"{msg} Nothing was changed.\nFix: {fix}") from error
-    return edit(opened, edits, "import", {"file": str(path), "rows": len(edits)})
+    return edit(opened, edits, Import(file=str(path), rows=len(edits)))
 
 
 def _store_of(row: dict[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from millpond.operations.drop import drop_places
 from millpond.operations.reshape import reshape
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
+from millpond.storage.audit import Accept
 from millpond.storage.compare import needs_reshape
 from millpond.storage.manifest import Manifest
 
@@ -43,7 +44,7 @@ def fit(opened: Opened, plan: Plan, accept: bool) -> None:
 
     lost = {(v.scope, v.store) for v in verdicts if v.says in ("reset", "dropped")}
     if lost:
-        drop_places(opened, lost, "accept", settle)
+        drop_places(opened, lost, Accept, settle)
         names = ", ".join(sorted("/".join(place) for place in lost))
         logger.info("%s: what was kept is dropped, as was accepted", names)
         known = directory.known(plan)

@@ -5,14 +5,16 @@ Takes an opened group, which may run; gives the batch from which the copy goes o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from millpond.connectors.topic import check_name
 from millpond.errors import StateError
 from millpond.operations.generations import check_not_of_files, user_name
 from millpond.operations.group_copy import copy_group, is_taken
 from millpond.operations.session import At, Opened
+from millpond.storage.audit import Fork
 from millpond.storage.manifest import stream_of
 
 __all__ = ["fork"]
@@ -33,6 +35,6 @@ def fork(opened: Opened, group: str, at: At, state_dir: str | None) -> int:
     copied.replay_until = 0
     batch = opened.directory.checkpoint(manifest).batch(number)
     copied.partitions = (batch.partitions if batch else 0) or copied.partitions
-    copied.note("fork", of=opened.directory.group, batch=number, by=user_name())
+    copied.note(Fork(of=opened.directory.group, batch=number, by=user_name()))
     copy_group(opened.directory, manifest, target, copied, number)
     return number

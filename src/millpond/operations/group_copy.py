@@ -9,6 +9,7 @@ from __future__ import annotations
 from millpond.documents import sealed
 from millpond.errors import DamagedStateError
 from millpond.operations.generations import clock_after
+from millpond.storage.audit import Backup, Fork
 from millpond.storage.checkpoint import Checkpoint, damaged
 from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
@@ -67,7 +68,7 @@ def _is_cut_short(target: StateDirectory) -> bool:
         manifest = target.recalled()
     except DamagedStateError:
         return False
-    is_copy = bool(manifest.audit) and manifest.audit[-1]["what"] in ("fork", "backup")
+    is_copy = bool(manifest.audit) and isinstance(manifest.audit[-1], Fork | Backup)
     return is_copy and max(target.checkpoint(manifest).planned(), default=-1) == manifest.since
 
 

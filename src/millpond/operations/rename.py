@@ -9,11 +9,15 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from msgspec.structs import replace
+
 from millpond.errors import StateError
 from millpond.operations.edit_batch import run_rows
 from millpond.operations.edits import edit, find_place
 from millpond.operations.session import Opened
 from millpond.state.edit import Edit
+from millpond.storage.audit import Rename
+from millpond.storage.claims import Claims, said_in
 from millpond.storage.manifest import Manifest
 from millpond.storage.rename_guess import Place, why_not_movable
 
@@ -23,25 +27,25 @@ __all__ = ["rename"]
 def rename(opened: Opened, old: str, new: str, dry_run: bool = False) -> int:
     """Move state to another name, of a store or of a whole key scope."""
     manifest, _ = opened.view(None)
-    details = {"old": old, "new": new}
+    event = Rename(old=old, new=new)
     if old in manifest.stores:
-        return _rename_scope(opened, manifest, old, new, details, dry_run)
+        return _rename_scope(opened, manifest, old, new, event, dry_run)
     if old.endswith("()"):
         return _rename_timers(opened, manifest, old, new, dry_run)
     scope, store = find_place(manifest, old)
     new_scope, _, new_store = new.rpartition("/")
     if new_scope not in ("", scope):
         _check_alone(manifest, (scope, store), (new_scope, new_store))
-        return _rename_scope(opened, manifest, scope, new_scope, details, dry_run)
+        return _rename_scope(opened, manifest, scope, new_scope, event, dry_run)
     if new_store in manifest.stores[scope]:
         raise _taken(manifest, f"{scope}/{new_store}")
     _check_movable(opened, manifest, (scope, store), (scope, new_store))
     if dry_run:
         return 0
 
-    def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        for about in claims.values():
-            said = about.get(scope) if isinstance(about, dict) else None
+    def amend(claims: Claims) -> Claims:
+        for about in said_in(claims):
+            said = about.get(scope)
             if isinstance(said, list) and store in said:
                 said[said.index(store)] = new_store
             elif isinstance(said, dict) and store in said:
@@ -51,13 +55,13 @@ def rename(opened: Opened, old: str, new: str, dry_run: bool = False) -> int:
 
     edits = [(scope, Edit("rename", None, store, new_store=new_store))]
     renamed = {f"{scope}/{store}": f"{scope}/{new_store}"}
-    return edit(opened, edits, "rename", details, amend, renamed)
+    return edit(opened, edits, event, amend, renamed)
 
 
-def _use(claims: dict[str, Any], scope: str, stores: list[str]) -> None:
+def _use(claims: Claims, scope: str, stores: list[str]) -> None:
     """Let stores be in use: whoever renames them wants to go on with them as they are."""
-    if claims["active"] is not None:
-        mine = claims["active"].setdefault(scope, [])
+    if claims.active is not None:
+        mine = claims.active.setdefault(scope, [])
         mine += [store for store in stores if store not in mine]
 
 
@@ -87,22 +91,22 @@ def _rename_timers(opened: Opened, manifest: Manifest, old: str, new: str, dry_r
     if dry_run:
         return 0
 
-    def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        names = [new_owner if name == owner else name for name in claims["timers"][scope]]
-        claims["timers"][scope] = list(dict.fromkeys(names))
+    def amend(claims: Claims) -> Claims:
+        names = [new_owner if name == owner else name for name in claims.timers[scope]]
+        claims.timers[scope] = list(dict.fromkeys(names))
         return claims
 
     edits = [(scope, Edit("rename-timers", None, owner[:-2], new_store=new_owner[:-2]))]
-    return edit(opened, edits, "rename", {"old": old, "new": new}, amend)
+    return edit(opened, edits, Rename(old=old, new=new), amend)
 
 
 def _taken(manifest: Manifest, name: str) -> StateError:
     """Return that a name is in use, and what becomes of what is under it."""
     scope, _, store = name.rpartition("/")
     before = [
-        era["until"]
+        era.until
         for era in manifest.earlier
-        if store not in era["stores"].get(scope, []) and name not in era["stores"]
+        if store not in era.stores.get(scope, []) and name not in era.stores
     ]
     since = f", of the records since batch {before[-1] + 1}" if before else ""
     fix = (
@@ -128,7 +132,7 @@ def _check_movable(opened: Opened, manifest: Manifest, old: Place, new: Place) -
 
 
 def _rename_scope(
-    opened: Opened, manifest: Manifest, old: str, new: str, details: dict[str, Any], dry_run: bool
+    opened: Opened, manifest: Manifest, old: str, new: str, event: Rename, dry_run: bool
 ) -> int:
     from millpond.spark.edit import moved
 
@@ -142,14 +146,14 @@ def _rename_scope(
     def rows(known: Manifest) -> Any:
         return moved(opened.reader(known).blobs(opened.batch(None, known)), old, new)
 
-    def amend(claims: dict[str, Any]) -> dict[str, Any]:
-        for said in claims.values():
-            if isinstance(said, dict) and old in said:
+    def amend(claims: Claims) -> Claims:
+        for said in said_in(claims):
+            if old in said:
                 said[new] = said.pop(old)
-        if claims["active"] is not None and new not in claims["active"]:
-            _use(claims, new, claims["stores"][new])
+        if claims.active is not None and new not in claims.active:
+            _use(claims, new, claims.stores[new])
         return claims
 
     renamed = {f"{old}/{store}": f"{new}/{store}" for store in manifest.stores[old]}
-    details = {**details, "scopes": [old, new]}
-    return run_rows(opened, rows, "rename", details, amend, renamed=renamed)
+    event = replace(event, scopes=(old, new))
+    return run_rows(opened, rows, event, amend, renamed=renamed)

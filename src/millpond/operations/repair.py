@@ -8,8 +8,10 @@ nothing happened to. What is damaged stays where it is until the next change.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
@@ -17,6 +19,7 @@ from millpond.operations.generations import journal_of
 from millpond.operations.session import Opened
 from millpond.operations.verify import damaged_files, first_line, read_state
 from millpond.operations.whole_batch import Whole, seqs_of, whole, whole_before
+from millpond.storage.audit import Repair, Rescale
 from millpond.storage.checkpoint import Checkpoint, Problem
 from millpond.storage.clock_file import read_clock
 from millpond.storage.directory import StateDirectory
@@ -149,7 +152,7 @@ def _go_back(
         directory.clock_file(repaired).write(sealed(found.clock))
     kept = Journal(max(found.journal.delivered, done - 1), found.journal.batches)
     directory.journal_file(repaired).write(kept.encode())
-    repaired.note("repair", batch=batch, files=[problem.file for problem in problems])
+    repaired.note(Repair(batch=batch, files=[problem.file for problem in problems]))
     directory.begin(repaired)
 
 
@@ -189,7 +192,7 @@ def _done(manifest: Manifest, checkpoint: Checkpoint) -> int:
     begun = max(planned, default=0)
     last = max([*committed, begun - 1, manifest.since, -1 if run is None else run - 1])
     by_hand = set(manifest.edits())
-    if manifest.audit and manifest.audit[-1]["what"] == "rescale":
+    if manifest.audit and isinstance(manifest.audit[-1], Rescale):
         by_hand.add(manifest.since)
     seqs = seqs_of(checkpoint)
     known = max((number for number in seqs if number <= last), default=-1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from millpond.errors import ConfigError, StateError
 from millpond.operations.generations import new_generation, user_name
 from millpond.operations.session import Opened
+from millpond.storage.audit import Rescale
 
 __all__ = ["Rescaled", "rescale"]
 
@@ -51,8 +52,9 @@ def rescale(opened: Opened, partitions: int) -> Rescaled:
                 "changed.\nFix: millpond state verify."
             )
             raise StateError(msg)
+        before_it = new.old.partitions
         new.manifest.note(
-            "rescale", before=new.old.partitions, partitions=partitions, by=user_name(), state=found
+            Rescale(before=before_it, partitions=partitions, by=user_name(), state=found)
         )
     count, size, checksum = expected
     return Rescaled(new.old.partitions, partitions, count, size, checksum)

@@ -18,6 +18,7 @@ from millpond.operations.generations import NewGeneration, asking, new_generatio
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits
+from millpond.storage.audit import Reshape
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest
 
@@ -47,13 +48,14 @@ def reshape(opened: Opened, plan: Plan, settle: Callable[[Manifest], None]) -> N
         new.manifest.earlier = []  # it is of batches that this checkpoint does not have
         settle(new.manifest)
         new.manifest.note(
-            "reshape",
-            before=new.old.layers,
-            layers=plan.layers,
-            batch=new.checkpoint.last(),
-            last_batch=last,
-            by=user_name(),
-            state=found,
+            Reshape(
+                before=new.old.layers,
+                layers=plan.layers,
+                batch=new.checkpoint.last(),
+                last_batch=last,
+                by=user_name(),
+                state=found,
+            )
         )
     seconds = time.monotonic() - began
     logger.info(

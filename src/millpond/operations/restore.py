@@ -6,12 +6,13 @@ generation of the state that the backup holds.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from millpond.errors import DamagedStateError, StateError
 from millpond.operations.generations import user_name
 from millpond.operations.group_copy import copy_group
 from millpond.operations.session import Opened
+from millpond.storage.audit import Restore
 from millpond.storage.manifest import stream_of
 
 __all__ = ["restore"]
@@ -41,7 +42,7 @@ def restore(opened: Opened, path: str, dry_run: bool) -> int:
         restored.replay_until = 0
         # Batches after the backup may be cut otherwise: what they put out is new.
         restored.stream = stream_of(directory.group, restored)
-        restored.note("restore", batch=number, by=user_name())
+        restored.note(Restore(batch=number, by=user_name()))
         hold.check()
         copy_group(source, kept, directory, restored, number, share=False)
         directory.drop_others(restored.generation, 0 if before is None else before.generation)

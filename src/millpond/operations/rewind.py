@@ -18,6 +18,7 @@ from millpond.operations.generations import (
     user_name,
 )
 from millpond.operations.session import At, Opened
+from millpond.storage.audit import Rename, Rewind
 from millpond.storage.directory import StateDirectory
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest, stream_of
@@ -105,7 +106,7 @@ def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
         for old, name in reversed(_renames(new.old, number)):
             new.rename_scope(name, old)
         new.manifest.partitions = meant.partitions[1]
-        new.manifest.note("rewind", to=number, outputs=outputs, by=user_name())
+        new.manifest.note(Rewind(to=number, outputs=outputs, by=user_name()))
     return meant
 
 
@@ -119,9 +120,9 @@ def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
     """Return the renames of key scopes that lie after a batch."""
     still = [b for b in manifest.edits() if b > batch]
     return [
-        (entry["scopes"][0], entry["scopes"][1])
-        for entry in manifest.audit
-        if "scopes" in entry and entry.get("batch") in still
+        event.scopes
+        for event in manifest.audit
+        if isinstance(event, Rename) and event.scopes is not None and event.batch in still
     ]
 
 

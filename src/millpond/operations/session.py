@@ -22,6 +22,7 @@ from millpond.program.graph import Graph
 from millpond.program.plan import Plan, make_plan
 from millpond.state.codec import Codec
 from millpond.state.plain import from_plain, to_plain
+from millpond.storage.audit import Reshape
 from millpond.storage.checkpoint import Checkpoint
 from millpond.storage.directory import StateDirectory
 from millpond.storage.files import Location
@@ -275,11 +276,11 @@ def groups_in(state_dir: str, files: Callable[[], Any]) -> list[str]:
 
 def _of_another_shape(manifest: Manifest) -> str:
     """Return why there is nothing before the first batch, where the checkpoint was rewritten."""
-    found = [entry for entry in manifest.audit if entry["what"] == "reshape"]
+    found = [event for event in manifest.audit if isinstance(event, Reshape)]
     if not found:
         return ""
     return (
-        f" Batches before {found[-1]['at']} are of another shape of the checkpoint (the program "
+        f" Batches before {found[-1].at} are of another shape of the checkpoint (the program "
         "has other key changes since). Only a backup of that time goes back to them: millpond "
         "state restore APP.py PATH."
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import (
@@ -20,6 +20,7 @@ from millpond.errors import (
 from millpond.operations.generations import asking, clock_of, journal_of
 from millpond.operations.session import Opened
 from millpond.operations.verify import count_values, damaged_files, file_of, first_line
+from millpond.storage.audit import Reshape
 from millpond.storage.checkpoint import Checkpoint, Problem
 from millpond.storage.clock_file import read_clock
 from millpond.storage.files import Location
@@ -29,9 +30,6 @@ from millpond.storage.manifest import Manifest, read_manifest
 __all__ = ["Whole", "seqs_of", "whole", "whole_before"]
 
 logger = logging.getLogger("millpond")
-
-# Changes whose generation was not made from the one before it.
-_OF_ELSEWHERE = ("restore", "clear_state", "fork", "backup")
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,9 @@ def whole_before(
     The two have the same batches up to the change. Those after it are in the journal.
     """
     directory = opened.directory
-    made = next((e for e in manifest.audit if e.get("generation") == manifest.generation), None)
+    made = next((e for e in manifest.audit if e.generation == manifest.generation), None)
     kept = [number for number in directory.generations() if number < manifest.generation]
-    if made is None or made["what"] in _OF_ELSEWHERE or not kept:
+    if made is None or made.is_copy or not kept:
         return None
     file = directory.folder / f"manifest-{max(kept):04d}.json"
     try:
@@ -105,13 +103,13 @@ def whole_before(
         about = journal_of(directory, before)
     except (ValueError, KeyError, TypeError, AttributeError, StateError):
         return None
-    until = made.get("last_batch", manifest.since)  # a reshape begins to count from 0
+    # A reshape begins to count from 0.
+    until = made.last_batch if isinstance(made, Reshape) else manifest.since
     seqs = seqs_of(directory.checkpoint(before))
     shared = max((seq for number, seq in seqs.items() if number <= until), default=0)
     batches = {seq: batch for seq, batch in about.batches.items() if seq <= shared}
-    then = replace(
-        manifest,
-        **before.claims(),
+    then = manifest.saying(
+        before,
         generation=before.generation,
         partitions=before.partitions,
         earlier=before.earlier,

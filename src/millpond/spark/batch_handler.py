@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from millpond.connectors.topic import Topic
@@ -163,7 +163,7 @@ class BatchHandler:
         before = self._journal
         batches = {**before.batches, number + 1: batch.source}
         kept = {seq: batches[seq] for seq in sorted(batches) if seq > number - _NOTED}
-        manifest = asdict(self._manifest)
+        manifest = self._manifest.content()
         self._journal = Journal(max(before.delivered, number - 1), kept, manifest)
         self._directory.journal_file(self._manifest).put(self._journal.encode())
 

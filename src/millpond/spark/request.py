@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -18,6 +17,7 @@ from millpond.program.graph import Graph
 from millpond.program.plan import Plan
 from millpond.state.codec import Codec
 from millpond.storage.lock import Hold
+from millpond.storage.manifest import BegunBackfill
 
 __all__ = ["Backfill", "Limits", "Program"]
 
@@ -70,7 +70,7 @@ class Backfill:
     """Up to where topics are read; those that are not named, up to where they end now."""
     outputs: bool = False
     """Whether what comes out is written."""
-    begun: dict[str, Any] = field(default_factory=dict)
+    begun: BegunBackfill | None = None
     """What the manifest says of it until it has ended."""
     read: int = 0
     """Records that were read."""

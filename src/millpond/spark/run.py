@@ -166,7 +166,7 @@ class SparkRun:
 
     def _check_backfill(self, manifest: Manifest | None) -> None:
         """Let no live run begin while a backfill has not ended."""
-        if manifest is not None and manifest.backfill and self._backfill is None:
+        if manifest is not None and manifest.backfill is not None and self._backfill is None:
             group = self._program.config.consumer_group
             msg = f"a backfill of group {group!r} was begun and has not ended."
             fix = "app.backfill(...) goes on with it; app.clear_state(True) starts over."
@@ -180,7 +180,7 @@ class SparkRun:
         self._program.fit_state(self._plan, self._hold)
         accepts = self._program.accepts
         manifest = self._directory.admit(self._plan, groups, asked, accept=accepts)
-        manifest.backfill = {} if self._backfill is None else self._backfill.begun
+        manifest.backfill = None if self._backfill is None else self._backfill.begun
         session.conf.set(PARTITIONS, str(manifest.partitions))
         send_package(session)
         return manifest

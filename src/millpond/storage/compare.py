@@ -12,11 +12,14 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from millpond.errors import StateError
 from millpond.program.layouts import Layout, change, text_of
 from millpond.program.plan import Plan
+from millpond.storage.claims import Claims, Era
 from millpond.storage.rename_guess import Place, commands, likely_renames
 
 __all__ = ["Says", "Verdict", "check", "compare", "fingerprint", "needs_reshape"]
@@ -41,9 +44,9 @@ class Known(Protocol):
     keys: dict[str, str]
     versions: dict[str, dict[str, int]]
     timers: dict[str, list[str]]
-    earlier: list[dict[str, Any]]
+    earlier: list[Era]
 
-    def claims(self) -> dict[str, Any]:
+    def claims(self) -> Claims:
         """Return all that is said of the state."""
 
 
@@ -132,7 +135,7 @@ def check(known: Known, plan: Plan, group: str, accept: bool = False) -> None:
 def fingerprint(known: Known, verdicts: Iterable[Verdict]) -> str:
     """Return what stands for exactly this change of exactly this state."""
     said = [(v.scope, v.store, v.says, v.why) for v in verdicts if v.says != "reuse"]
-    text = json.dumps([known.claims(), said], sort_keys=True)
+    text = json.dumps([msgspec.to_builtins(known.claims()), said], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -178,9 +181,7 @@ def _of_unused(known: Known, verdict: Verdict) -> Verdict:
     scope, store = verdict.scope, verdict.store
     if verdict.says == "refuse" or known.active is None or store in known.active.get(scope, []):
         return verdict
-    used = [
-        era["until"] for era in known.earlier if store in (era.get("active") or {}).get(scope, [])
-    ]
+    used = [era.until for era in known.earlier if store in (era.active or {}).get(scope, [])]
     last = f", last in batch {used[-1]}" if used else ""
     why = f"an earlier program used {verdict.name}{last}; what came since is not in it."
     fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {_drop([verdict.name])}"
@@ -260,10 +261,10 @@ def _older_program(
         )
         fix = "run the newer program"
         batches = [
-            era["until"]
+            era.until
             for era in known.earlier
-            if store in era["stores"].get(scope, [])
-            and _version_in(era.get("versions", {}), scope, store) <= version
+            if store in era.stores.get(scope, [])
+            and _version_in(era.versions, scope, store) <= version
         ]
         if batches:
             fix += f", or rewind to before it ran: millpond state rewind APP.py --to {batches[-1]}"

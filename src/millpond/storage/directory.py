@@ -15,18 +15,16 @@ what Spark cannot change (no more state, other offsets, other values) is a new g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from uuid import uuid4
 
 from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.connectors.log_partition import Partition
-from millpond.documents import sealed, unsealed
 from millpond.errors import ConfigError, DamagedStateError
 from millpond.program.plan import Plan
+from millpond.storage.audit import Accept, ClearState
 from millpond.storage.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.storage.claims import claims_of
 from millpond.storage.clock_file import read_clock
@@ -35,7 +33,7 @@ from millpond.storage.durable import sync_all
 from millpond.storage.files import Files, Location, is_remote, local
 from millpond.storage.journal import Journal, read_journal
 from millpond.storage.lock import Hold, holder_of, locked, taken_over
-from millpond.storage.manifest import Manifest, read_manifest, stream_of
+from millpond.storage.manifest import Manifest, lease_in, read_manifest, stream_of
 
 __all__ = ["StateDirectory"]
 
@@ -130,7 +128,7 @@ class StateDirectory:
                 return read_manifest(file.text() or "", str(file))
             copy = read_journal(self.folder / f"journal-{number:04d}.json").manifest
             with suppress(ValueError, KeyError, TypeError, AttributeError):
-                return read_manifest(json.dumps(copy), str(file))
+                return read_manifest(copy, str(file))
         msg = f"the manifest of group {self.group!r} and all its copies are gone."
         fix = "millpond state restore, if there is a backup; or app.clear_state(True)."
         raise DamagedStateError(f"{msg}\nFix: {fix}")
@@ -146,16 +144,13 @@ class StateDirectory:
             if self.hold.number and self._last_lease() > self.hold.number:
                 raise taken_over(self.group, "a later holder, which has written the manifest")
             manifest.lease = self.hold.number
-        data = sealed(asdict(manifest), indent=2)
+        data = manifest.encode()
         (self.folder / f"manifest-{manifest.generation:04d}.json").write(data)
         (self.folder / "manifest.json").write(data)
 
     def _last_lease(self) -> int:
         """Return the number of the lease under which the manifest was written, if that is known."""
-        try:
-            return int(unsealed((self.folder / "manifest.json").text())["lease"])
-        except (ValueError, KeyError, TypeError):
-            return 0
+        return lease_in((self.folder / "manifest.json").text())
 
     def begin(self, manifest: Manifest) -> None:
         """Make a generation the current one, once all that it has is on the disk."""
@@ -188,7 +183,7 @@ class StateDirectory:
         check(known, plan, self.group, accept=True)
         if any(verdict.says == "refuse" for verdict in verdicts):
             manifest.accepted = fingerprint(known, verdicts)
-            manifest.note("accept", change=manifest.accepted)
+            manifest.note(Accept(change=manifest.accepted))
             self.save(manifest)
         return self.verdicts(known, plan, accept=True)
 
@@ -417,8 +412,8 @@ class StateDirectory:
         manifest.topic_ids = {} if reset_offsets else manifest.topic_ids
         manifest = manifest.at(None)
         manifest.replay_until = manifest.live_from = 0
-        manifest.backfill, manifest.since = {}, -1
-        manifest.note("clear_state", reset_offsets=reset_offsets)
+        manifest.backfill, manifest.since = None, -1
+        manifest.note(ClearState(reset_offsets=reset_offsets))
         self.begin(manifest)
         if reset_offsets:  # after the manifest: the old offsets refer to what is removed here
             self.sources.delete()

@@ -7,7 +7,8 @@ Spark, and drops from the stores what is accepted to be lost.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import replace
+
+import msgspec
 
 from millpond.errors import StateError
 from millpond.program.plan import Plan
@@ -35,9 +36,8 @@ def succeed(known: Manifest, plan: Plan, stores: Stores, accept: bool) -> Manife
     Raises:
         StateError: where the state does not fit, and that is not accepted.
     """
-    known = replace(
-        known, layers=plan.layers, layer_of={}
-    )  # there are no operators of Spark's here
+    # There are no operators of Spark's here.
+    known = msgspec.structs.replace(known, layers=plan.layers, layer_of={})
     verdicts = compare(known, plan, "local", accept)
     refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
     for verdict in sorted(refused, key=lambda verdict: verdict.can_accept):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from millpond.cli.state.output import cell, show
+from millpond.cli.state.output import show
 from millpond.cli.state.target import AsJson, Config, Group, Target, open_state
+from millpond.storage.audit import event_of
 
 __all__ = ["audit"]
+
+_COLUMNS = ("at", "what", "by", "generation", "batch")
 
 
 def audit(
@@ -13,19 +16,9 @@ def audit(
 ) -> None:
     """Show what was done to the state manually."""
     entries = open_state(target, group, config).audit()
-    if as_json:
-        show(entries, as_json)
-        return
-    named = ("at", "what", "by", "generation", "batch")
-    show(
-        (
-            {
-                **{name: entry.get(name) for name in named},
-                "details": "\n".join(
-                    f"{name}: {cell(value)}" for name, value in entry.items() if name not in named
-                ),
-            }
+    if not as_json:
+        entries = [
+            {**{name: entry.get(name) for name in _COLUMNS}, "details": event_of(entry).text}
             for entry in entries
-        ),
-        as_json,
-    )
+        ]
+    show(entries, as_json)
