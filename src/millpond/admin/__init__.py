@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from millpond.app import Application
 from millpond.operations import edits, export, queries
 from millpond.operations.backup import backup
-from millpond.operations.drop import Dropped, drop
+from millpond.operations.drop import DropPlan, apply_drop, prepare_drop
 from millpond.operations.fork import fork
 from millpond.operations.items import (
     ChangedValue,
@@ -30,10 +30,10 @@ from millpond.operations.items import (
     StateItem,
 )
 from millpond.operations.rename import rename
-from millpond.operations.repair import Repaired, repair
-from millpond.operations.rescale import Rescaled, rescale
-from millpond.operations.restore import restore
-from millpond.operations.rewind import Rewound, rewind
+from millpond.operations.repair import RepairPlan, repair
+from millpond.operations.rescale import Rescaled, RescalePlan, apply_rescale, prepare_rescale
+from millpond.operations.restore import RestorePlan, apply_restore, prepare_restore
+from millpond.operations.rewind import RewindPlan, apply_rewind, prepare_rewind
 from millpond.operations.session import At, Opened
 from millpond.operations.verify import Problem, Verified, verify
 from millpond.storage.audit import entry_of
@@ -45,14 +45,16 @@ __all__ = [
     "Admin",
     "ChangedValue",
     "Difference",
-    "Dropped",
+    "DropPlan",
     "GroupInfo",
     "KeySize",
     "KeyTimer",
     "Problem",
-    "Repaired",
+    "RepairPlan",
+    "RescalePlan",
     "Rescaled",
-    "Rewound",
+    "RestorePlan",
+    "RewindPlan",
     "StateItem",
     "Verified",
     "open",
@@ -236,15 +238,16 @@ class Admin:
         """Read every file, compare checksums, take every page apart; say what is damaged."""
         return verify(self._opened)
 
-    def repair(self, lose_edits: bool = True) -> Repaired:
+    def repair(self, lose_edits: bool = True, dry_run: bool = False) -> RepairPlan:
         """Go back to the last batch that is whole; the batches after it are replayed.
 
         What they put out is not written a second time.
 
         Args:
             lose_edits: Whether manual changes may be lost that come after that batch.
+            dry_run: Only say what is damaged and what would be replayed.
         """
-        return repair(self._opened, lose_edits)
+        return repair(self._opened, lose_edits=lose_edits, dry_run=dry_run)
 
     # --- changing ---------------------------------------------------------------------------
 
@@ -286,16 +289,19 @@ class Admin:
         """
         return rename(self._opened, old, new, dry_run)
 
-    def drop(self, *stores: str, dry_run: bool = False) -> Dropped:
+    def drop(self, *stores: str, dry_run: bool = False) -> DropPlan:
         """Drop stores: their values and timers go from all keys, all other state stays.
 
         Args:
             stores: Names of stores ("clicks/total"), or of a whole key scope ("clicks").
             dry_run: Only count what would go.
         """
-        return drop(self._opened, stores, dry_run)
+        plan = prepare_drop(self._opened, stores)
+        if not dry_run:
+            apply_drop(self._opened, plan)
+        return plan
 
-    def rewind(self, to: At, outputs: str = "keep", dry_run: bool = False) -> Rewound:
+    def rewind(self, to: At, outputs: str = "keep", dry_run: bool = False) -> RewindPlan:
         """Take state and input back to a batch or a time; the next run goes on from there.
 
         Args:
@@ -304,7 +310,10 @@ class Admin:
                 out is not written a second time. "again": all that is replayed is written again.
             dry_run: Only say what it would mean.
         """
-        return rewind(self._opened, to, outputs, dry_run)
+        plan = prepare_rewind(self._opened, to, outputs)
+        if not dry_run:
+            apply_rewind(self._opened, plan)
+        return plan
 
     def fork(self, group: str, at: At = None, state_dir: str | None = None) -> int:
         """Copy the state to a group of another name, which goes on by itself.
@@ -320,14 +329,58 @@ class Admin:
         """
         return backup(self._opened, str(path))
 
-    def restore(self, path: str | Path, dry_run: bool = False) -> int:
+    @overload
+    def restore(self, path: str | Path, dry_run: Literal[False] = False) -> int: ...
+
+    @overload
+    def restore(self, path: str | Path, dry_run: Literal[True]) -> RestorePlan: ...
+
+    def restore(self, path: str | Path, dry_run: bool = False) -> int | RestorePlan:
         """Replace the state with that of a backup; return the batch it is of.
 
         Records after that batch are read again, and what they give is written again.
-        `dry_run`: only look what would become of it.
+        `dry_run`: only say what it would mean.
         """
-        return restore(self._opened, str(path), dry_run)
+        plan = prepare_restore(self._opened, str(path))
+        if dry_run:
+            return plan
+        apply_restore(self._opened, plan)
+        return plan.batch
 
-    def rescale(self, partitions: int) -> Rescaled:
-        """Divide the state into more or fewer parts: so many tasks work on it at a time."""
-        return rescale(self._opened, partitions)
+    @overload
+    def rescale(self, partitions: int, dry_run: Literal[False] = False) -> Rescaled: ...
+
+    @overload
+    def rescale(self, partitions: int, dry_run: Literal[True]) -> RescalePlan: ...
+
+    def rescale(self, partitions: int, dry_run: bool = False) -> Rescaled | RescalePlan:
+        """Divide the state into more or fewer parts: so many tasks work on it at a time.
+
+        `dry_run`: only say what it would mean.
+        """
+        plan = prepare_rescale(self._opened, partitions)
+        return plan if dry_run else apply_rescale(self._opened, plan)
+
+    def apply(
+        self, plan: RewindPlan | RepairPlan | RescalePlan | RestorePlan | DropPlan
+    ) -> Rescaled | None:
+        """Do what a plan says, as a call with `dry_run=True` gave it.
+
+            plan = state.rewind("10:05", dry_run=True)
+            print(plan)
+            state.apply(plan)
+
+        Raises:
+            StateError: the state has changed since the plan was made. Nothing is changed then.
+        """
+        if isinstance(plan, RescalePlan):
+            return apply_rescale(self._opened, plan)
+        if isinstance(plan, RewindPlan):
+            apply_rewind(self._opened, plan)
+        elif isinstance(plan, RestorePlan):
+            apply_restore(self._opened, plan)
+        elif isinstance(plan, DropPlan):
+            apply_drop(self._opened, plan)
+        else:
+            repair(self._opened, lose_edits=True, planned=plan)
+        return None

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from millpond.app.runner import Runner
 from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import Topic
-from millpond.errors import ConfigError, StateError, shown
-from millpond.storage.manifest import BegunBackfill
+from millpond.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from millpond.app.application import Application
-    from millpond.spark.request import Backfill
+    from millpond.operations.backfill import BackfillPlan
 
 __all__ = ["History", "run_backfill"]
 
@@ -39,10 +38,10 @@ class History:
 def run_backfill(app: Application, runner: Runner, asked: History) -> int:
     """Process history; return how many records were read."""
     from millpond.operations.backfill import end_backfill
+    from millpond.spark.request import Backfill
 
-    _check(app, asked)
-    runner.is_long = True  # before a state directory far away starts Spark
-    backfill = _begun(app, runner, asked)
+    plan = _plan(app, runner, asked)
+    backfill = Backfill(asked.files, plan.until, plan.outputs, plan.begun)
     runner.backfill(backfill)
     if backfill.dead:
         logger.warning(
@@ -54,46 +53,31 @@ def run_backfill(app: Application, runner: Runner, asked: History) -> int:
     return backfill.read
 
 
-def _check(app: Application, asked: History) -> None:
+def _plan(app: Application, runner: Runner, asked: History) -> BackfillPlan:
+    """Return the plan of a backfill, or refuse it; nothing is changed."""
+    from millpond.operations.backfill import check_topics, plan_backfill
+
     if asked.live_from not in ("earliest", "latest"):
         msg = f"live_from must be 'earliest' or 'latest', got {shown(asked.live_from)}."
         raise ConfigError(msg + "\nFix: live_from='earliest': the files end where it begins.")
     topics = [name for name, s in app.graph.sources.items() if isinstance(s, Topic)]
-    for name in {**asked.files, **asked.until}:
-        if name not in topics:
-            msg = f"the application reads the topics {topics}, not {name!r}."
-            raise ConfigError(msg + "\nFix: name one of these.")
+    check_topics(topics, [*asked.files, *asked.until])
     if app.config.persistence == "none":
         msg = "a backfill makes state, and persistence='none' keeps none."
         raise ConfigError(msg + "\nFix: leave persistence= out.")
-
-
-def _begun(app: Application, runner: Runner, asked: History) -> Backfill:
-    """Return the backfill that was begun, or a new one.
-
-    Raises:
-        StateError: the group has state, or the backfill was begun with something else.
-    """
-    from millpond.spark.request import Backfill
-
+    runner.is_long = True  # before a state directory far away starts Spark
     directory = runner.directory(ExitStack())
     manifest = directory.load()
-    begun = None if manifest is None else manifest.backfill
-    is_new = manifest is None or directory.checkpoint(manifest).last() is None
-    if not is_new and begun is None:
-        msg = f"group {app.config.consumer_group!r} has state already; history comes first."
-        raise StateError(msg + "\nFix: another consumer_group, or app.clear_state(True).")
-    if begun is not None and sorted(begun.live) != sorted(asked.files):
-        msg = f"a backfill was begun with files for {sorted(begun.live) or 'no topic'}."
-        raise StateError(msg + "\nFix: give the same; or start over: app.clear_state(True).")
-    ends = {name: {str(p): o for p, o in found.items()} for name, found in asked.until.items()}
-    if begun is not None and ends not in ({}, begun.until):
-        msg = f"a backfill was begun that reads up to {begun.until or 'where topics end'}."
-        raise StateError(msg + "\nFix: give the same until=, or start over: clear_state(True).")
-    if begun is None:
-        begun = BegunBackfill(ends, _live(app, asked), asked.outputs)
-    outputs = asked.outputs if begun.outputs is None else begun.outputs
-    return Backfill(asked.files, begun.until, outputs, begun)
+    return plan_backfill(
+        app.config.consumer_group,
+        topics,
+        None if manifest is None else manifest.backfill,
+        has_state=manifest is not None and directory.checkpoint(manifest).last() is not None,
+        files=asked.files,
+        until=asked.until,
+        live=lambda: _live(app, asked),
+        outputs=asked.outputs,
+    )
 
 
 def _live(app: Application, asked: History) -> dict[str, dict[str, int]]:

@@ -107,8 +107,15 @@ def backfill(
         str, typer.Option(help="Where a topic with files is read on: earliest or latest.")
     ] = "earliest",
     outputs: Annotated[bool, typer.Option("--outputs", help="Also write what comes out.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Process history before the first run; the next run goes on at the next offset."""
+    """Process history before the first run; the next run goes on at the next offset.
+
+    Asks only at a terminal.
+    """
     named = _pairs(files)
     sources = {
         topic: FileSource(path, format, key=key, timestamp=timestamp, name=f"{topic}-history")
@@ -121,10 +128,15 @@ def backfill(
             msg = f"--until {place}={offset} names no offset."
             raise ConfigError(msg + "\nFix: TOPIC:PARTITION=OFFSET, as in clicks:0=1000.")
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
-    word: Any = live_from  # `backfill` refuses what it does not know
 
     def act(program: Application) -> None:
-        count = program.backfill(sources, until=ends, live_from=word, outputs=outputs)
+        plan = program._plan_backfill(sources, ends, live_from, outputs)
+        typer.echo(f"{plan}.")
+        if dry_run:
+            return
+        if not yes and sys.stdin.isatty():
+            typer.confirm("Go on?", abort=True)
+        count = program._apply_backfill(plan, sources)
         typer.echo(f"{count:,} records of history; the next run goes on after them.")
 
     act_on_application(app, act, "backfill")

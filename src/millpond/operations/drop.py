@@ -1,16 +1,18 @@
 """Dropping stores: everything that was kept under a name goes, from all keys.
 
-Takes an opened group and names of stores or key scopes; gives a new generation without their
-values, timers and notes of when to look at a key. The workers do it, each for its key groups.
+Takes an opened group and names of stores or key scopes; gives a plan. Where the plan is applied, a
+new generation is made without their values, timers and notes of when to look at a key. The workers
+do it, each for its key groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import ConfigError, StateError
+from millpond.operations.basis import Basis, basis_of
 from millpond.operations.edit_batch import frame_of, run_rows
 from millpond.operations.session import Opened
 from millpond.program.steps import TABLE
@@ -20,11 +22,11 @@ from millpond.storage.claims import without
 from millpond.storage.manifest import Manifest
 from millpond.storage.rename_guess import Place
 
-__all__ = ["Dropped", "drop", "drop_places"]
+__all__ = ["DropPlan", "apply_drop", "drop_places", "places_of", "plan_drop", "prepare_drop"]
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DropPlan:
     """What goes when stores are dropped."""
 
     stores: list[str]
@@ -36,6 +38,7 @@ class Dropped:
     """Those of them that are tables of `update_state`."""
     in_use: list[str]
     """The stores that the program uses: they start empty."""
+    basis: Basis
 
     def __str__(self) -> str:
         names = ", ".join(self.stores)
@@ -47,24 +50,58 @@ class Dropped:
         return text + "; all other state stays"
 
 
-def drop(opened: Opened, names: Sequence[str], dry_run: bool) -> Dropped:
-    """Drop stores; with `dry_run` only count what would go."""
+def prepare_drop(opened: Opened, names: Sequence[str]) -> DropPlan:
+    """Return the plan of dropping stores; what would go is counted."""
     manifest, batch = opened.view(None)
+    places = places_of(manifest, names)
+    program = opened.plan()
+    asked = {} if program is None else program.stores()
+    basis = basis_of(opened.directory, manifest)
+    return plan_drop(manifest, places, asked, _count(opened, manifest, places, batch), basis)
+
+
+def places_of(manifest: Manifest, names: Sequence[str]) -> list[Place]:
+    """Return the stores that names mean."""
     places = sorted({place for name in names for place in _places(manifest, name)})
     if not places:
         msg = "drop() was given no store."
         raise ConfigError(msg + f"\nFix: name one of {', '.join(_known(manifest))}.")
-    plan = opened.plan()
-    asked = {} if plan is None else plan.stores()
-    meant = Dropped(
+    return places
+
+
+def plan_drop(
+    manifest: Manifest,
+    places: Sequence[Place],
+    asked: Mapping[str, Collection[str]],
+    count: tuple[int, int],
+    basis: Basis,
+) -> DropPlan:
+    """Return the plan of dropping stores.
+
+    Args:
+        manifest: What is said of the state.
+        places: The stores.
+        asked: The stores that the program uses, by key scope.
+        count: How many values the stores have, and of how many keys.
+        basis: The state as it is.
+    """
+    return DropPlan(
         ["/".join(place) for place in places],
-        *_count(opened, manifest, places, batch),
+        *count,
         [f"{s}/{n}" for s, n in places if manifest.settings.get(s, {}).get(n) == TABLE],
         [f"{s}/{n}" for s, n in places if n in asked.get(s, [])],
+        basis,
     )
-    if not dry_run:
-        drop_places(opened, places, Drop)
-    return meant
+
+
+def apply_drop(opened: Opened, plan: DropPlan) -> None:
+    """Drop stores as planned.
+
+    Raises:
+        StateError: where the state is not the one that the plan was made from.
+    """
+    manifest, _ = opened.view(None)
+    drop_places(opened, places_of(manifest, plan.stores), Drop, basis=plan.basis)
 
 
 def _places(manifest: Manifest, name: str) -> list[Place]:
@@ -107,6 +144,7 @@ def drop_places(
     places: Iterable[Place],
     kind: type[Drop] | type[Accept],
     settle: Callable[[Manifest], None] | None = None,
+    basis: Basis | None = None,
 ) -> None:
     """Drop stores in a new generation.
 
@@ -115,6 +153,7 @@ def drop_places(
         places: The stores.
         kind: What the audit calls it.
         settle: Writes into the manifest what else is to be known of the state from then on.
+        basis: The state that this was planned for. Default: any.
     """
     from millpond.spark.edit import CLEAR, EDITS
 
@@ -131,4 +170,4 @@ def drop_places(
         return frame_of(opened, found)
 
     event = kind(stores=["/".join(place) for place in gone])
-    run_rows(opened, rows, event, lambda claims: without(claims, gone), settle=settle)
+    run_rows(opened, rows, event, lambda claims: without(claims, gone), settle=settle, basis=basis)

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from millpond.operations.basis import Basis
 from millpond.operations.generations import new_generation, user_name
 from millpond.operations.session import Opened
 from millpond.storage.audit import EditEvent, Rename
@@ -35,13 +36,14 @@ def run_rows(
     offsets: dict[str, dict[str, int]] | None = None,
     settle: Callable[[Manifest], None] | None = None,
     renamed: dict[str, str] | None = None,
+    basis: Basis | None = None,
 ) -> int:
     """Run rows, made when the group is ours, as a batch of their own in a new generation."""
     from millpond.spark.code_shipping import send_package
     from millpond.spark.edit import run_edit
 
     send_package(opened.session)
-    with new_generation(opened, event.what) as new:
+    with new_generation(opened, event.what, basis=basis) as new:
         manifest = new.manifest
         if amend is not None:
             manifest.say(amend(manifest.claims()), new.checkpoint.last())

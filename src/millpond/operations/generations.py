@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
+from millpond.operations.basis import Basis, check_basis
 from millpond.operations.session import Opened
 from millpond.storage.checkpoint import Batch, Checkpoint
 from millpond.storage.clock_file import read_clock
@@ -58,15 +59,22 @@ class NewGeneration:
 
 @contextmanager
 def new_generation(
-    opened: Opened, what: str, last: int | None = None, *, copies: bool = True
+    opened: Opened,
+    what: str,
+    last: int | None = None,
+    *,
+    copies: bool = True,
+    basis: Basis | None = None,
 ) -> Iterator[NewGeneration]:
     """Give a copy of the checkpoint as of a batch; on leaving, it becomes the current one.
 
-    Without `copies` the checkpoint is empty.
+    Without `copies` the checkpoint is empty. With a `basis`, the state must still be as it was.
     """
     directory = opened.directory
     with opened.held(what):
         old = opened.manifest()
+        if basis is not None:
+            check_basis(directory, old, basis)
         checkpoint = directory.checkpoint(old)
         last = opened.batch(last, old)
         number = directory.next_generation()

@@ -1,8 +1,9 @@
 """Back to where the state is whole.
 
-Takes an opened group that is stopped; makes a generation of the last batch that can be read, and
-lets the batches after it be replayed as they were: state and outputs are then those of a run that
-nothing happened to. What is damaged stays where it is until the next change.
+Takes an opened group that is stopped; gives a plan. Where the plan is applied, a generation is made
+of the last batch that can be read, and the batches after it are replayed as they were: state and
+outputs are then those of a run that nothing happened to. What is damaged stays where it is until
+the next change.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
+from millpond.operations.basis import Basis, basis_of
 from millpond.operations.generations import journal_of
 from millpond.operations.session import Opened
 from millpond.operations.verify import damaged_files, first_line, read_state
@@ -27,7 +29,7 @@ from millpond.storage.files import Location
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest
 
-__all__ = ["Repaired", "repair"]
+__all__ = ["Findings", "RepairPlan", "plan_repair", "repair"]
 
 _START_OVER = (
     "Fix: millpond state restore, if there is a backup; or start over: app.clear_state(True)."
@@ -35,16 +37,19 @@ _START_OVER = (
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """What was repaired, and what will be replayed."""
+class RepairPlan:
+    """What is damaged, and what going back to where the state is whole means."""
 
     batch: int | None
     """The state is as of this batch; None: of the beginning."""
     batches: int
     """Batches that are replayed; their outputs are not written again."""
     problems: list[Problem]
+    basis: Basis
     lost_edits: int = 0
     """Manual changes that are lost with what was damaged."""
+    removes: tuple[str, ...] = ()
+    """Damaged spools of lists: the next start takes these lists from the program again."""
 
     def __str__(self) -> str:
         if not self.problems:
@@ -58,75 +63,152 @@ class Repaired:
             text += f"; {self.lost_edits} manual change(s) after it are lost: see the audit"
         return text
 
+    def does_as(self, other: RepairPlan) -> bool:
+        """Tell whether another plan does the same: an error may be worded in more than one way."""
+        return self._does() == other._does()
 
-def repair(opened: Opened, lose_edits: bool) -> Repaired:
-    """Go back to the last batch that is whole."""
-    directory = opened.directory
-    with directory.held("repair"):
-        problems: list[Problem] = []
-        manifest = _manifest(directory, problems)
-        checkpoint = directory.checkpoint(manifest)
-        problems += directory.damage(manifest)
-        for lost in directory.lost_lists(manifest):
-            msg = f"{lost.file} and its copy are damaged: {lost.what}."
-            fix = "millpond state restore, if there is a backup; or app.clear_state(True)"
-            raise StateError(f"{msg}\nFix: {fix}, which starts over.")
-        for spool in directory.damaged_spools(manifest):
-            # The next start takes the list from the program again, and goes on where it was.
-            (directory.sources / Path(spool.file).parent.name).delete()
-        if not problems:
-            batch = directory.goes_on_from(manifest)
-            with suppress(OSError):  # a folder that was moved, and may only be read
-                checkpoint.settle()
-            _, said = read_state(opened, manifest, batch)
-            if said is None:
-                return Repaired(batch, 0, [])
-        known = {problem.file for problem in problems}
-        problems += [p for p in damaged_files(checkpoint) if p.file not in known]
-        journal = _journal(directory, manifest)
-        work = directory.generation_folder(directory.next_generation())
-        try:
-            return _repair(opened, manifest, journal, problems, work, lose_edits)
-        except BaseException:
-            directory.abandon(int(work.name))
-            raise
+    def _does(self) -> tuple[object, ...]:
+        files = {problem.file for problem in self.problems}
+        return self.batch, self.batches, files, self.lost_edits, self.removes
 
 
-def _repair(
-    opened: Opened,
-    manifest: Manifest,
-    journal: Journal,
-    problems: list[Problem],
-    work: Location,
-    lose_edits: bool,
-) -> Repaired:
-    directory = opened.directory
-    old = directory.checkpoint(manifest)
-    found = whole(opened, manifest, journal, problems, work)
-    if found.batch is None:
-        found = whole_before(opened, manifest, journal, work) or found
-    if found.batch is None and manifest.live_from:
-        msg = f"nothing of {old.folder} is whole, and its first batches are of a backfill of files."
-        raise StateError(f"{msg}\n{_START_OVER}")
-    done = max(found.seq, journal.delivered + 1, manifest.replay_until, _done(manifest, old))
-    batches = found.journal.batches
-    gap = set(range(found.seq + 1, max(done, *batches, 0) + 1)) - batches.keys()
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a group of which something is damaged."""
+
+    manifest: Manifest
+    problems: list[Problem]
+    journal: Journal
+    whole: Whole | None
+    """The last batch that is whole; None: nothing is damaged."""
+    done: int
+    """The clock of the last batch that is known to be done."""
+    goes_on_from: int | None
+    """The batch from which the next start goes on, where nothing is damaged."""
+    folder: str
+    """That of the generation, for messages."""
+    spools: tuple[str, ...] = ()
+    """Damaged spools of lists."""
+
+    @property
+    def replay_until(self) -> int:
+        """The clock up to which batches must be done as they were."""
+        seq = 0 if self.whole is None else self.whole.seq
+        return max(seq, self.journal.delivered + 1, self.manifest.replay_until, self.done)
+
+
+def plan_repair(found: Findings, basis: Basis, *, lose_edits: bool) -> RepairPlan:
+    """Return the plan of going back to the last batch that is whole.
+
+    Args:
+        found: What is damaged, and what is whole.
+        basis: The state as it is.
+        lose_edits: Whether manual changes may be lost that come after that batch.
+
+    Raises:
+        StateError: where nobody could go on from there.
+        DamagedStateError: where manual changes would be lost.
+    """
+    last = found.whole
+    if last is None:
+        return RepairPlan(found.goes_on_from, 0, [], basis)
+    if last.batch is None and found.manifest.live_from:
+        msg = f"nothing of {found.folder} is whole, and its first batches are of a backfill of "
+        raise StateError(f"{msg}files.\n{_START_OVER}")
+    done, batches = found.replay_until, last.journal.batches
+    gap = set(range(last.seq + 1, max(done, *batches, 0) + 1)) - batches.keys()
     if gap:
         msg = (
-            f"{'no batch' if found.batch is None else f'only batch {found.batch}'} of {old.folder} "
-            f"is whole, and what {len(gap)} of the later batches read is not known any more."
+            f"{'no batch' if last.batch is None else f'only batch {last.batch}'} of "
+            f"{found.folder} is whole, and what {len(gap)} of the later batches read is not known "
+            "any more."
         )
         raise StateError(f"{msg}\n{_START_OVER}")
-    if found.edits and not lose_edits:
+    if last.edits and not lose_edits:
         msg = (
-            f"with what is damaged, {len(found.edits)} manual change(s) of the state would be "
-            f"lost (batches {list(found.edits)}).\nFix: millpond state repair does it; then make "
+            f"with what is damaged, {len(last.edits)} manual change(s) of the state would be "
+            f"lost (batches {list(last.edits)}).\nFix: millpond state repair does it; then make "
             "the changes again."
         )
         raise DamagedStateError(msg)
-    _go_back(directory, found, done, problems, work)
-    directory.drop_others(int(work.name), manifest.generation)
-    return Repaired(found.batch, done - found.seq, problems, len(found.edits))
+    return RepairPlan(
+        last.batch, done - last.seq, found.problems, basis, len(last.edits), found.spools
+    )
+
+
+def repair(
+    opened: Opened,
+    *,
+    lose_edits: bool,
+    dry_run: bool = False,
+    planned: RepairPlan | None = None,
+) -> RepairPlan:
+    """Go back to the last batch that is whole.
+
+    Args:
+        opened: The group.
+        lose_edits: Whether manual changes may be lost that come after that batch.
+        dry_run: Only make the plan.
+        planned: The plan that somebody has looked at: nothing else is done.
+    """
+    directory = opened.directory
+    with directory.held("repair") as hold:
+        work = directory.generation_folder(directory.next_generation())
+        try:
+            found = _look(opened, work)
+            basis = basis_of(directory, found.manifest, int(work.name))
+            plan = plan_repair(found, basis, lose_edits=lose_edits)
+            if planned is not None and not plan.does_as(planned):
+                msg = f"what is damaged has changed since the plan was made: {plan}. Nothing was"
+                raise StateError(f"{msg} changed.\nFix: look at the new plan, and repair again.")
+            if plan.problems and not dry_run:
+                _apply(directory, plan, found, work)
+                return plan
+        except BaseException:
+            directory.abandon(int(work.name))
+            raise
+        hold.check()
+        directory.drop_generation(int(work.name))  # a copy to look at, which never was current
+    return plan
+
+
+def _look(opened: Opened, work: Location) -> Findings:
+    """Find what is damaged, and the last batch that is whole; `work` is where it is copied to."""
+    directory = opened.directory
+    problems: list[Problem] = []
+    manifest = _manifest(directory, problems)
+    checkpoint = directory.checkpoint(manifest)
+    problems += directory.damage(manifest)
+    for lost in directory.lost_lists(manifest):
+        msg = f"{lost.file} and its copy are damaged: {lost.what}."
+        fix = "millpond state restore, if there is a backup; or app.clear_state(True)"
+        raise StateError(f"{msg}\nFix: {fix}, which starts over.")
+    spools = tuple(Path(spool.file).parent.name for spool in directory.damaged_spools(manifest))
+    journal, folder = Journal(), str(checkpoint.folder)
+    if not problems:
+        batch = directory.goes_on_from(manifest)
+        with suppress(OSError):  # a folder that was moved, and may only be read
+            checkpoint.settle()
+        _, said = read_state(opened, manifest, batch)
+        if said is None:
+            return Findings(manifest, [], journal, None, 0, batch, folder)
+    known = {problem.file for problem in problems}
+    problems += [p for p in damaged_files(checkpoint) if p.file not in known]
+    journal = _journal(directory, manifest)
+    found = whole(opened, manifest, journal, problems, work)
+    if found.batch is None:
+        found = whole_before(opened, manifest, journal, work) or found
+    done = _done(manifest, checkpoint)
+    return Findings(manifest, problems, journal, found, done, None, folder, spools)
+
+
+def _apply(directory: StateDirectory, plan: RepairPlan, found: Findings, work: Location) -> None:
+    """Make the copy of what is whole the current generation."""
+    assert found.whole is not None
+    for name in plan.removes:
+        (directory.sources / name).delete()
+    _go_back(directory, found.whole, found.replay_until, plan.problems, work)
+    directory.drop_others(int(work.name), found.manifest.generation)
 
 
 def _go_back(
@@ -162,7 +244,6 @@ def _manifest(directory: StateDirectory, problems: list[Problem]) -> Manifest:
     except DamagedStateError as error:
         problems.append(Problem(str(directory.folder / "manifest.json"), first_line(error)))
         manifest = directory.recalled()
-        directory.save(manifest)
     if manifest is None:
         msg = f"there is no state of group {directory.group!r} in {directory.folder}."
         raise StateError(msg + "\nFix: check the folder.")

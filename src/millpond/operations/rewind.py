@@ -1,15 +1,18 @@
 """Going back to a batch: state and input are then as they were after it.
 
-Takes an opened group that is stopped, and a batch or a time; makes a new generation of what the
-checkpoint has of that batch. The batches after it are replayed by the next run.
+Takes an opened group that is stopped, and a batch or a time; gives a plan. Where the plan is
+applied, a new generation is made of what the checkpoint has of that batch, and the next run
+replays the batches after it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import ConfigError, StateError
+from millpond.operations.basis import Basis, basis_of
 from millpond.operations.generations import (
     check_not_of_files,
     journal_of,
@@ -19,15 +22,16 @@ from millpond.operations.generations import (
 )
 from millpond.operations.session import At, Opened
 from millpond.storage.audit import Rename, Rewind
+from millpond.storage.checkpoint import Batch, damaged
 from millpond.storage.directory import StateDirectory
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest, stream_of
 
-__all__ = ["Rewound", "rewind"]
+__all__ = ["RewindPlan", "apply_rewind", "check_rewind", "plan_rewind", "prepare_rewind"]
 
 
 @dataclass(frozen=True)
-class Rewound:
+class RewindPlan:
     """What going back to a batch means."""
 
     batch: int
@@ -37,10 +41,18 @@ class Rewound:
     records: int
     """Records that will be read again."""
     outputs: str
+    """ "keep": they are not written again; "again": all that is replayed is written again."""
     lost_edits: int
     """Manual changes that are taken back with it."""
     partitions: tuple[int, int]
     """Parts of the state: now, and in that batch."""
+    replay_until: int
+    """The clock of the last batch that is replayed; 0: none is."""
+    renames: tuple[tuple[str, str], ...]
+    """The key scopes that were renamed after that batch, the latest last."""
+    changes: bool
+    """Whether there is anything to do."""
+    basis: Basis
 
     def __str__(self) -> str:
         what = {
@@ -58,56 +70,93 @@ class Rewound:
         return text
 
 
-def rewind(opened: Opened, to: At, outputs: str, dry_run: bool) -> Rewound:
-    """Go back to a batch."""
+def prepare_rewind(opened: Opened, to: At, outputs: str) -> RewindPlan:
+    """Return the plan of going back to a batch or a time; nothing is changed."""
     if outputs not in ("keep", "again"):
         msg = f"outputs must be 'keep' or 'again', got {outputs!r}."
         raise ConfigError(msg + '\nFix: outputs="keep", which writes nothing twice.')
     manifest = opened.manifest()
     number = opened.batch(to, manifest)
     checkpoint = opened.directory.checkpoint(manifest)
-    planned = [n for n in checkpoint.planned() if n > number]
-    later = [batch for n in planned if (batch := checkpoint.batch(n)) is not None]
-    if outputs == "keep" and any(batch.foreign for batch in later):
+    planned = [n for n in checkpoint.planned() if n >= number]
+    batches = [batch for n in planned if (batch := checkpoint.batch(n)) is not None]
+    if not batches or batches[0].number != number:
+        raise damaged(checkpoint.planned_file(number), "it is gone")
+    check_rewind(manifest, batches, outputs)
+    basis = basis_of(opened.directory, manifest)
+    waiting = _waiting(opened.directory, manifest)
+    return plan_rewind(manifest, batches, waiting, outputs, basis)
+
+
+def check_rewind(manifest: Manifest, batches: Sequence[Batch], outputs: str) -> None:
+    """Refuse to go back to the first of some batches where nobody could go on from there."""
+    if outputs == "keep" and any(batch.foreign for batch in batches[1:]):
         msg = (
             "batches of Spark's own sources cannot be cut as they were, so their outputs would "
             "not be the same."
         )
         raise StateError(msg + '\nFix: outputs="again", if readers can bear to see them twice.')
-    check_not_of_files(manifest, number)
-    done = checkpoint.batch(number)
-    assert done is not None
-    committed = [batch for batch in later if batch.number <= (checkpoint.last() or 0)]
+    check_not_of_files(manifest, batches[0].number)
+
+
+def plan_rewind(
+    manifest: Manifest,
+    batches: Sequence[Batch],
+    waiting: Mapping[int, dict[str, Any]],
+    outputs: str,
+    basis: Basis,
+) -> RewindPlan:
+    """Return the plan of going back to the first of some batches.
+
+    Args:
+        manifest: That of the group.
+        batches: The batch to go back to, and all that were planned after it.
+        waiting: What an earlier rewind or repair has left to be replayed, by number of the clock.
+        outputs: "keep" or "again".
+        basis: The state as it is.
+    """
+    done, *later = batches
+    committed = [batch for batch in later if batch.number <= (basis.batch or 0)]
     # Those that an earlier rewind or repair has left to be replayed come after them.
-    waiting = _waiting(opened.directory, manifest)
     again = {**recorded(committed), **waiting}
     is_foreign = any(batch.foreign for batch in committed)
     last_read = again[max(again)]["millpond"] if again else {}
-    meant = Rewound(
-        number,
-        done.time_ms,
-        len(committed) if is_foreign else len(again),
-        _records(done.offsets, last_read),
-        outputs,
-        sum("edits" in batch.source for batch in committed),
-        (manifest.partitions, done.partitions or manifest.partitions),
+    return RewindPlan(
+        batch=done.number,
+        time_ms=done.time_ms,
+        batches=len(committed) if is_foreign else len(again),
+        records=_records(done.offsets, last_read),
+        outputs=outputs,
+        lost_edits=sum("edits" in batch.source for batch in committed),
+        partitions=(manifest.partitions, done.partitions or manifest.partitions),
+        replay_until=max(again, default=0),
+        renames=_renames(manifest, done.number),
+        changes=bool(committed or (waiting and outputs == "again")),
+        basis=basis,
     )
-    if dry_run or not (committed or (waiting and outputs == "again")):
-        return meant
-    with new_generation(opened, "rewind", number) as new:
-        if outputs == "keep":
-            last = max(again, default=0)
+
+
+def apply_rewind(opened: Opened, plan: RewindPlan) -> None:
+    """Go back as planned.
+
+    Raises:
+        StateError: where the state is not the one that the plan was made from.
+    """
+    if not plan.changes:
+        return
+    with new_generation(opened, "rewind", plan.batch, basis=plan.basis) as new:
+        if plan.outputs == "keep":
+            last = plan.replay_until
             new.journal = Journal(max(new.journal.delivered, last - 1), new.journal.batches)
             new.manifest.replay_until = max(new.old.replay_until, last)
         else:
             new.journal = Journal()
             new.manifest.replay_until = 0
             new.manifest.stream = stream_of(opened.directory.group, new.manifest)
-        for old, name in reversed(_renames(new.old, number)):
+        for old, name in reversed(plan.renames):
             new.rename_scope(name, old)
-        new.manifest.partitions = meant.partitions[1]
-        new.manifest.note(Rewind(to=number, outputs=outputs, by=user_name()))
-    return meant
+        new.manifest.partitions = plan.partitions[1]
+        new.manifest.note(Rewind(to=plan.batch, outputs=plan.outputs, by=user_name()))
 
 
 def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[str, Any]]:
@@ -116,14 +165,14 @@ def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[st
     return {seq: batch for seq, batch in later.items() if seq <= manifest.replay_until}
 
 
-def _renames(manifest: Manifest, batch: int) -> list[tuple[str, str]]:
+def _renames(manifest: Manifest, batch: int) -> tuple[tuple[str, str], ...]:
     """Return the renames of key scopes that lie after a batch."""
     still = [b for b in manifest.edits() if b > batch]
-    return [
+    return tuple(
         event.scopes
         for event in manifest.audit
         if isinstance(event, Rename) and event.scopes is not None and event.batch in still
-    ]
+    )
 
 
 def _records(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millpond.cli.state.output import answer, confirm
-from millpond.cli.state.target import AsJson, Config, Group, Target, Yes, open_state
+from millpond.cli.state.output import answer
+from millpond.cli.state.plan import apply_plan
+from millpond.cli.state.target import AsJson, Config, DryRun, Group, Target, Yes, open_state
 
 __all__ = ["backup", "restore"]
 
@@ -19,6 +20,7 @@ def backup(
 def restore(
     target: Target,
     path: str,
+    dry_run: DryRun = False,
     yes: Yes = False,
     group: Group = None,
     as_json: AsJson = False,
@@ -26,9 +28,7 @@ def restore(
 ) -> None:
     """Replace the state with that of a backup."""
     opened = open_state(target, group, config)
-    kept = opened.restore(path, dry_run=True)
-    opened.check_free("restore")
-    text = f"The state becomes that of batch {kept} of the backup; records after it give their "
-    confirm(text + "outputs again.", yes, as_json)
-    batch = opened.restore(path)
+    plan = opened.restore(path, dry_run=True)
+    apply_plan(opened, plan, "restore", dry_run=dry_run, yes=yes, as_json=as_json)
+    batch = plan.batch
     answer(f"The state is that of batch {batch} of the backup.", as_json, path=path, batch=batch)

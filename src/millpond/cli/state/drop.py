@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.state.output import answer, confirm
-from millpond.cli.state.target import AsJson, Config, Group, Target, Yes, open_state
+from millpond.cli.state.output import answer
+from millpond.cli.state.plan import apply_plan
+from millpond.cli.state.target import AsJson, Config, DryRun, Group, Target, Yes, open_state
 
 __all__ = ["drop"]
 
@@ -16,7 +17,7 @@ __all__ = ["drop"]
 def drop(
     target: Target,
     stores: Annotated[list[str], typer.Argument(help="Stores (a/b), or a whole key scope (a).")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     group: Group = None,
     as_json: AsJson = False,
@@ -24,11 +25,6 @@ def drop(
 ) -> None:
     """Drop stores: their values and timers go from all keys, in a new generation."""
     opened = open_state(target, group, config)
-    meant = opened.drop(*stores, dry_run=True)
-    if dry_run:
-        answer(f"{meant}.", as_json, **asdict(meant))
-        return
-    opened.check_free("drop")
-    confirm(f"{meant}.", yes, as_json)
-    opened.drop(*meant.stores)
-    answer(f"{', '.join(meant.stores)} dropped.", as_json, **asdict(meant))
+    plan = opened.drop(*stores, dry_run=True)
+    apply_plan(opened, plan, "drop", dry_run=dry_run, yes=yes, as_json=as_json)
+    answer(f"{', '.join(plan.stores)} dropped.", as_json, **asdict(plan))

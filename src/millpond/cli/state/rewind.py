@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.state.output import answer, confirm
-from millpond.cli.state.target import AsJson, Config, Group, Target, Yes, open_state
+from millpond.cli.state.output import answer
+from millpond.cli.state.plan import apply_plan
+from millpond.cli.state.target import AsJson, Config, DryRun, Group, Target, Yes, open_state
 
 __all__ = ["rewind"]
 
@@ -19,6 +20,7 @@ def rewind(
     outputs: Annotated[
         str, typer.Option(help="keep: write nothing twice; again: write all of it again.")
     ] = "keep",
+    dry_run: DryRun = False,
     yes: Yes = False,
     group: Group = None,
     as_json: AsJson = False,
@@ -26,8 +28,6 @@ def rewind(
 ) -> None:
     """Take state and input back to a batch; the next run goes on from there."""
     opened = open_state(target, group, config)
-    meant = opened.rewind(to, outputs, dry_run=True)
-    opened.check_free("rewind")
-    confirm(f"{meant}.", yes, as_json)
-    opened.rewind(meant.batch, outputs)
-    answer(f"Rewound to batch {meant.batch}.", as_json, **asdict(meant))
+    plan = opened.rewind(to, outputs, dry_run=True)
+    apply_plan(opened, plan, "rewind", dry_run=dry_run, yes=yes, as_json=as_json)
+    answer(f"Rewound to batch {plan.batch}.", as_json, **asdict(plan))

@@ -15,6 +15,7 @@ __all__ = [
     "AsJson",
     "At",
     "Config",
+    "DryRun",
     "Group",
     "Limit",
     "Store",
@@ -34,6 +35,7 @@ At = Annotated[str | None, typer.Option("--at", help="A batch, 10:05, or 2026-11
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Limit = Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 Config = Annotated[
     list[str] | None, typer.Option("-c", help="NAME=VALUE, a setting of Spark; repeatable.")
 ]
