@@ -706,7 +706,7 @@ def test_offset_log_says_what_a_batch_reads(written):
     assert text.partition("\n")[0] in offset_log.VERSIONS
     assert batch.offsets == {"payments": {"0": 100}}
     assert batch.partitions == 2 and batch.time_ms > 1_700_000_000_000
-    assert batch.clock["seq"] == 10
+    assert batch.clock.seq == 10
     assert not offset_log.is_whole(9, text[: len(text) // 2])
 
 

@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from millpond import FileSource, ListSource, admin
 from millpond.connectors.file_list import COPY, LIST, FileList
@@ -125,7 +126,7 @@ def known(directory):
     found = [number + 1 for number in checkpoint.committed()] + checkpoint.planned()[-1:]
     found.append(read_journal(directory.journal_file(manifest)).delivered + 1)
     clock = read_clock(directory.clock_file(manifest))
-    found += [] if clock is None else [clock["seq"]]
+    found += [] if clock is None else [clock.seq]
     return max(found)
 
 
@@ -203,8 +204,9 @@ def test_a_batch_that_was_committed_is_not_forgotten_with_its_offsets(what, tmp_
     manifest = directory.load()
     batches = {seq: source(seq) for seq in range(1, LAST + 1)}
     directory.journal_file(manifest).write(Journal(LAST - 2, batches).encode())
-    before = {**read_clock(directory.clock_file(manifest)), "seq": LAST, "planned": source(LAST)}
-    directory.clock_file(manifest).write(sealed(before))
+    known = read_clock(directory.clock_file(manifest))
+    before = replace(known, seq=LAST, planned=source(LAST))
+    directory.clock_file(manifest).write(before.encode())
 
     with pytest.raises(
         StateError, match=r"what 1 of the later batches read is not known"

@@ -16,6 +16,7 @@ from millpond.operations.generations import new_generation, user_name
 from millpond.operations.session import Opened
 from millpond.storage.audit import EditEvent, Rename
 from millpond.storage.claims import Claims
+from millpond.storage.clock_file import KnownTime
 from millpond.storage.manifest import Manifest
 
 __all__ = ["frame_of", "run_rows"]
@@ -59,8 +60,7 @@ def run_rows(
         if new.clock is None:
             # The last batch is the edit, and must not be replayed by a program.
             batch = new.checkpoint.batch(new.checkpoint.last() or 0)
-            seq = 0 if batch is None else batch.clock.get("seq", 0)
-            new.clock = {"seq": seq, "seen": {}, "arrived": {}, "due": {}, "is_sure": False}
+            new.clock = KnownTime.asking(0 if batch is None else batch.clock.seq, {}, {})
         if offsets is not None:
             manifest.backfill, manifest.live_from = None, new.checkpoint.last() or 0
         if isinstance(event, Rename) and event.scopes is not None:

@@ -11,23 +11,21 @@ import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
-from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 from millpond.operations.basis import Basis, check_basis
 from millpond.operations.session import Opened
+from millpond.storage.batch_source import Planned, clock_in, rename_scope_in
 from millpond.storage.checkpoint import Batch, Checkpoint
-from millpond.storage.clock_file import read_clock
+from millpond.storage.clock_file import KnownTime, read_clock
 from millpond.storage.directory import StateDirectory
 from millpond.storage.journal import Journal, read_journal
 from millpond.storage.manifest import Manifest
 
 __all__ = [
     "NewGeneration",
-    "asking",
     "check_not_of_files",
     "clock_after",
     "clock_of",
@@ -46,15 +44,13 @@ class NewGeneration:
     manifest: Manifest
     checkpoint: Checkpoint
     journal: Journal
-    clock: dict[str, Any] | None
+    clock: KnownTime | None
     """What is known about the time after the last batch; None: that batch looks again."""
 
     def rename_scope(self, old: str, name: str) -> None:
         """Let batches that are replayed wake the groups of a scope under its other name."""
         for batch in self.journal.batches.values():
-            wake = batch.get("clock", {}).get("wake", {})
-            if old in wake:
-                wake[name] = wake.pop(old)
+            rename_scope_in(batch, old, name)
 
 
 @contextmanager
@@ -92,7 +88,7 @@ def new_generation(
                 checkpoint.copy_to(folder, last)
             yield new
             if new.clock is not None:
-                directory.clock_file(manifest).write(sealed(new.clock))
+                directory.clock_file(manifest).write(new.clock.encode())
             directory.journal_file(manifest).write(new.journal.encode())
             done = new.checkpoint.last()
             manifest.since = -1 if done is None else done
@@ -129,43 +125,32 @@ def journal_of(directory: StateDirectory, manifest: Manifest) -> Journal:
     return Journal(journal.delivered, {**recorded(batches), **journal.batches})
 
 
-def recorded(batches: list[Batch]) -> dict[int, dict[str, Any]]:
+def recorded(batches: list[Batch]) -> dict[int, Planned]:
     """Return what our source wrote down for batches, by the number of their clock.
 
     A batch that people put in between has the clock of the one before it and is left out.
     """
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Planned] = {}
     for batch in batches:
-        seq = int(batch.clock.get("seq", 0))
-        if seq and "edits" not in batch.source:
-            found.setdefault(seq, batch.source)
+        if batch.clock.seq and not batch.is_edit:
+            found.setdefault(batch.clock.seq, batch.source)
     return found
 
 
-def clock_after(
-    directory: StateDirectory, manifest: Manifest, number: int
-) -> dict[str, Any] | None:
+def clock_after(directory: StateDirectory, manifest: Manifest, number: int) -> KnownTime | None:
     """Return what was known about the time after a batch, as a clock file has it."""
     batch = directory.checkpoint(manifest).batch(number)
-    seq = 0 if batch is None else int(batch.clock.get("seq", 0))
+    seq = 0 if batch is None else batch.clock.seq
     known = read_clock(directory.clock_file(manifest))
-    if known is not None and known["seq"] == seq:
-        return asking(known, seq)
+    if known is not None and known.seq == seq:
+        return known.asked_again()
     return clock_of(journal_of(directory, manifest), seq)
 
 
-def clock_of(journal: Journal, seq: int) -> dict[str, Any] | None:
+def clock_of(journal: Journal, seq: int) -> KnownTime | None:
     """Return what was known about the time after a batch; the next one was planned with it."""
-    clock = journal.batches.get(seq + 1, {}).get("clock", {})
-    if "seen" not in clock:
-        return None
-    return asking({"seen": clock["seen"], "arrived": clock["arrived"]}, seq)
-
-
-def asking(known: dict[str, Any], seq: int) -> dict[str, Any]:
-    """Return a clock file after which every group is asked what it waits for."""
-    told = {name: value for name, value in known.items() if name != "keys"}  # may be others now
-    return {**told, "seq": seq, "due": {}, "is_sure": False}
+    clock = clock_in(journal.batches.get(seq + 1, {}))
+    return None if clock.seen is None else KnownTime.asking(seq, clock.seen, clock.arrived)
 
 
 def check_not_of_files(manifest: Manifest, batch: int) -> None:

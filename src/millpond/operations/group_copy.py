@@ -6,7 +6,6 @@ so a copy that was cut short is no group; it is removed when another one is made
 
 from __future__ import annotations
 
-from millpond.documents import sealed
 from millpond.errors import DamagedStateError
 from millpond.operations.generations import clock_after
 from millpond.storage.audit import Backup, Fork
@@ -41,7 +40,7 @@ def copy_group(
             raise damaged(bad, "its checksum does not fit, and nothing was copied")
         clock = clock_after(source, manifest, last)
         if clock is not None:
-            target.clock_file(copied).write(sealed(clock))
+            target.clock_file(copied).write(clock.encode())
         for place, info in source.sources.walk():
             relative = place.path.removeprefix(source.sources.path + "/")
             _copy_source(place, target.sources / relative, info.name, share)

@@ -53,7 +53,7 @@ def info(opened: Opened) -> GroupInfo:
         first_batch=done[0] if done else None,
         last_batch=done[-1] if done else None,
         last_commit_ms=checkpoint.committed_ms().get(done[-1]) if done else None,
-        watermarks=dict(last.clock.get("marks", {})) if last else {},
+        watermarks=dict(last.clock.marks) if last else {},
         running=directory.is_held(),
     )
 
@@ -186,7 +186,7 @@ def history(opened: Opened, key: Any, store: str | None, records: bool) -> list[
         recent = sorted({number for number, *_ in own})[-_RECALLED:] if records else []
         for number, held_in, *values in own:
             batch = checkpoint.batch(number)
-            is_by_hand = batch is not None and "edits" in batch.source
+            is_by_hand = batch is not None and batch.is_edit
             for change in _changed(fields, (number - 1, number), (scope, held_in), values):
                 row = ChangedValue(
                     number,

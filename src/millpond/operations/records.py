@@ -62,7 +62,7 @@ class Recall:
         checkpoint = self._opened.directory.checkpoint(self._manifest)
         before, batch = checkpoint.batch(number - 1), checkpoint.batch(number)
         assert batch is not None and self._plan is not None
-        clock = Clock(now=batch.clock.get("now", batch.time_ms))
+        clock = Clock(now=batch.now)
         starts = {**self._manifest.start_offsets, **(before.offsets if before else {})}
         for name, offsets in batch.offsets.items():
             if name not in self._plan.topics or (number and name not in starts):

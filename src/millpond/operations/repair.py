@@ -14,7 +14,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from millpond.documents import sealed
 from millpond.errors import DamagedStateError, StateError
 from millpond.operations.basis import Basis, basis_of
 from millpond.operations.generations import journal_of
@@ -22,6 +21,7 @@ from millpond.operations.session import Opened
 from millpond.operations.verify import damaged_files, first_line, read_state
 from millpond.operations.whole_batch import Whole, seqs_of, whole, whole_before
 from millpond.storage.audit import Repair, Rescale
+from millpond.storage.batch_source import clock_in, has_clock
 from millpond.storage.checkpoint import Checkpoint, Problem
 from millpond.storage.clock_file import read_clock
 from millpond.storage.directory import StateDirectory
@@ -231,7 +231,7 @@ def _go_back(
     if planned is not None and planned.partitions:
         repaired.partitions = planned.partitions
     if found.clock is not None:
-        directory.clock_file(repaired).write(sealed(found.clock))
+        directory.clock_file(repaired).write(found.clock.encode())
     kept = Journal(max(found.journal.delivered, done - 1), found.journal.batches)
     directory.journal_file(repaired).write(kept.encode())
     repaired.note(Repair(batch=batch, files=[problem.file for problem in problems]))
@@ -254,10 +254,10 @@ def _journal(directory: StateDirectory, manifest: Manifest) -> Journal:
     """Return what is known of batches from every place that says it."""
     journal = journal_of(directory, manifest)
     batches, delivered = dict(journal.batches), journal.delivered
-    with suppress(ValueError, KeyError, TypeError, AttributeError):
-        planned = (read_clock(directory.clock_file(manifest)) or {})["planned"]
-        seq = int(planned["clock"]["seq"])
-        batches.setdefault(seq, planned)
+    known = read_clock(directory.clock_file(manifest))
+    if known is not None and known.planned and has_clock(known.planned):
+        seq = clock_in(known.planned).seq
+        batches.setdefault(seq, known.planned)
         delivered = max(delivered, seq - 1)  # what a batch saw is written after its delivery
     return Journal(delivered, batches)
 

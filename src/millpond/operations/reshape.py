@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import StateError
 from millpond.operations.edit_batch import frame_of
-from millpond.operations.generations import NewGeneration, asking, new_generation, user_name
+from millpond.operations.generations import NewGeneration, new_generation, user_name
 from millpond.operations.session import Opened
 from millpond.program.plan import Plan
 from millpond.state.edit import encode_edits
 from millpond.storage.audit import Reshape
+from millpond.storage.clock_file import KnownTime
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest
 
@@ -110,8 +111,9 @@ def _write(
 def _go_on(opened: Opened, new: NewGeneration, last: int) -> None:
     """Let the next batch be the one that was next, at the same time, and wake every key group."""
     batch = opened.directory.checkpoint(new.old).batch(last)
-    seq = 0 if batch is None else int(batch.clock.get("seq", 0))
-    new.clock = asking(new.clock or {"seen": {}, "arrived": {}}, seq)
+    seq = 0 if batch is None else batch.clock.seq
+    new.clock = KnownTime.asking(seq, {}, {}) if new.clock is None else new.clock.asked_again()
+    new.clock.seq = seq
     # What was done before cannot be replayed from this checkpoint: its first batch has it all.
     new.journal = Journal(new.journal.delivered, new.journal.after(seq))
     new.manifest.live_from = 0

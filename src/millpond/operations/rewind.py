@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from millpond.errors import ConfigError, StateError
 from millpond.operations.basis import Basis, basis_of
@@ -22,6 +21,7 @@ from millpond.operations.generations import (
 )
 from millpond.operations.session import At, Opened
 from millpond.storage.audit import Rename, Rewind
+from millpond.storage.batch_source import Planned, offsets_in
 from millpond.storage.checkpoint import Batch, damaged
 from millpond.storage.directory import StateDirectory
 from millpond.storage.journal import Journal
@@ -102,7 +102,7 @@ def check_rewind(manifest: Manifest, batches: Sequence[Batch], outputs: str) -> 
 def plan_rewind(
     manifest: Manifest,
     batches: Sequence[Batch],
-    waiting: Mapping[int, dict[str, Any]],
+    waiting: Mapping[int, Planned],
     outputs: str,
     basis: Basis,
 ) -> RewindPlan:
@@ -120,14 +120,14 @@ def plan_rewind(
     # Those that an earlier rewind or repair has left to be replayed come after them.
     again = {**recorded(committed), **waiting}
     is_foreign = any(batch.foreign for batch in committed)
-    last_read = again[max(again)]["millpond"] if again else {}
+    last_read = offsets_in(again[max(again)]) if again else {}
     return RewindPlan(
         batch=done.number,
         time_ms=done.time_ms,
         batches=len(committed) if is_foreign else len(again),
         records=_records(done.offsets, last_read),
         outputs=outputs,
-        lost_edits=sum("edits" in batch.source for batch in committed),
+        lost_edits=sum(batch.is_edit for batch in committed),
         partitions=(manifest.partitions, done.partitions or manifest.partitions),
         replay_until=max(again, default=0),
         renames=_renames(manifest, done.number),
@@ -159,7 +159,7 @@ def apply_rewind(opened: Opened, plan: RewindPlan) -> None:
         new.manifest.note(Rewind(to=plan.batch, outputs=plan.outputs, by=user_name()))
 
 
-def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, dict[str, Any]]:
+def _waiting(directory: StateDirectory, manifest: Manifest) -> dict[int, Planned]:
     """Return the batches that will be replayed already, by the number of their clock."""
     later = journal_of(directory, manifest).after(directory.committed_clock(manifest))
     return {seq: batch for seq, batch in later.items() if seq <= manifest.replay_until}

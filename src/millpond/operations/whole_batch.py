@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from millpond.errors import (
     DamagedStateError,
@@ -17,12 +16,12 @@ from millpond.errors import (
     StateError,
     UnsupportedCheckpointError,
 )
-from millpond.operations.generations import asking, clock_of, journal_of
+from millpond.operations.generations import clock_of, journal_of
 from millpond.operations.session import Opened
 from millpond.operations.verify import count_values, damaged_files, file_of, first_line
 from millpond.storage.audit import Reshape
 from millpond.storage.checkpoint import Checkpoint, Problem
-from millpond.storage.clock_file import read_clock
+from millpond.storage.clock_file import KnownTime, read_clock
 from millpond.storage.files import Location
 from millpond.storage.journal import Journal
 from millpond.storage.manifest import Manifest, read_manifest
@@ -41,7 +40,7 @@ class Whole:
     journal: Journal
     batch: int | None
     seq: int = 0
-    clock: dict[str, Any] | None = None
+    clock: KnownTime | None = None
     edits: tuple[int, ...] = ()
     """The batches after it that people have put there."""
 
@@ -81,7 +80,7 @@ def whole(
     clock = clocks[batch]
     if clock is None and new.is_by_hand(batch):
         # No program can replay that batch. How late its stream was is in its offsets, too.
-        clock = asking({"seen": {}, "arrived": {}}, seqs[batch])
+        clock = KnownTime.asking(seqs[batch], {}, {})
     return Whole(manifest, journal, batch, seqs[batch], clock, edits)
 
 
@@ -139,12 +138,12 @@ def _renew_descriptions(
         _renew_operators(opened, manifest, new.folder)
 
 
-def _clock(files: list[Location], journal: Journal, seq: int) -> dict[str, Any] | None:
+def _clock(files: list[Location], journal: Journal, seq: int) -> KnownTime | None:
     """Return what was known about the time after a batch: from its own file, or the next plan."""
     for file in files:
         known = read_clock(file)
-        if known is not None and known["seq"] == seq and "seen" in known:
-            return asking(known, seq)
+        if known is not None and known.seq == seq:
+            return known.asked_again()
     return clock_of(journal, seq)
 
 
@@ -155,7 +154,7 @@ def _edits_behind(manifest: Manifest, checkpoint: Checkpoint, last: int | None) 
         with suppress(DamagedStateError):
             batch = checkpoint.batch(number)
             is_behind = batch is not None and (last is None or number > last)
-            if batch is not None and is_behind and "edits" in batch.source:
+            if batch is not None and is_behind and batch.is_edit:
                 found.add(number)
     return sorted(found)
 
@@ -167,7 +166,7 @@ def seqs_of(checkpoint: Checkpoint) -> dict[int, int]:
         with suppress(DamagedStateError):
             batch = checkpoint.batch(number)
             if batch is not None:
-                found[number] = int(batch.clock.get("seq", 0))
+                found[number] = batch.clock.seq
     return found
 
 
@@ -184,7 +183,7 @@ def _last_whole(
     old: Checkpoint,
     new: Checkpoint,
     problems: list[Problem],
-    clocks: dict[int, dict[str, Any] | None],
+    clocks: dict[int, KnownTime | None],
 ) -> int | None:
     """Return the last batch that can be read whole, in a copy without what is damaged."""
     for number in reversed(new.committed()):

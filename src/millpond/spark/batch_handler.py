@@ -26,7 +26,7 @@ from millpond.spark.run_sources import RunSources
 from millpond.spark.run_state import RunState
 from millpond.spark.watchdog import Watchdog
 from millpond.storage.checkpoint import Batch
-from millpond.storage.clock_file import ClockFile
+from millpond.storage.clock_file import ClockFile, KnownTime
 from millpond.storage.directory import StateDirectory
 from millpond.storage.durable import Disk
 from millpond.storage.journal import Journal
@@ -63,7 +63,7 @@ class BatchInHand:
         """
         if self._program.has_foreign_sources:
             return self.batch.number
-        return int(self.batch.clock.get("seq", 0)) - 1
+        return self.batch.clock.seq - 1
 
     def positions(self, number: int) -> dict[str, dict[str, int]]:
         """Return the offsets up to which the batch reads topics."""
@@ -132,7 +132,7 @@ class BatchHandler:
         self._sync()  # plan and state outlive a power cut before outputs can be seen
         self._deliver_once(gathered)
         log_late(gathered.report, self._plan)
-        self._state.observe(gathered.report, _now_ms(), batch.clock.get("marks", {}))
+        self._state.observe(gathered.report, _now_ms(), batch.clock.marks)
         self._write_clock(gathered.report)  # what the next batch must know of the time
         self._hold.check()  # still ours: what follows is Spark's commit
         if self._payloads is not None:
@@ -196,10 +196,10 @@ class BatchHandler:
     def _write_clock(self, report: BatchReport) -> None:
         """Leave what is known to the source, before the batch is committed."""
         known = {**self._keys, **report.keys}
-        keys = [[scope, group, n] for (scope, group), n in known.items()]
-        planned = self._in_hand.batch.source
-        content = {**self._keeper.to_json(), "keys": keys, "planned": planned}
-        self._clock_file.write({**content, "room": self._room(report)})
+        keys = [(scope, group, n) for (scope, group), n in known.items()]
+        planned, room = self._in_hand.batch.source, self._room(report)
+        time = self._keeper.to_json()
+        self._clock_file.write(KnownTime(**time, keys=keys, planned=planned, room=room))
 
     def _room(self, report: BatchReport) -> int | None:
         """Return how many records the next batch may read, so that no more come out than asked.

@@ -26,6 +26,7 @@ from millpond.spark.internals.stand_in_sources import EchoSource, EditSource
 from millpond.spark.internals.state_client import OneByOne, Pipelined
 from millpond.spark.statestore import telling
 from millpond.state.edit import apply_edits, decode_edits
+from millpond.storage.batch_source import with_offsets, with_renamed_stores
 from millpond.storage.checkpoint import Batch, Checkpoint
 from millpond.storage.files import local
 
@@ -65,12 +66,8 @@ def run_edit(
     register(session, EchoSource)
     start = {} if batch is None else batch.source
     if offsets is not None:
-        start = {**start, "millpond": {**start.get("millpond", {}), **offsets}}
-    if renamed and "reached" in start.get("clock", {}):
-        before = start["clock"]["reached"]
-        kept = {name: at for name, at in before.items() if name not in renamed.values()}
-        reached = {renamed.get(name, name): at for name, at in kept.items()}
-        start = {**start, "clock": {**start["clock"], "reached": reached}}
+        start = with_offsets(start, offsets)
+    start = with_renamed_stores(start, renamed or {})
     ticks = session.readStream.format(EditSource.name()).option("start", json.dumps(start)).load()
     # The one row is sent to wherever the others are, be they millions.
     packed = rows.crossJoin(F.broadcast(ticks)).select(

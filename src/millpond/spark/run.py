@@ -191,13 +191,14 @@ class SparkRun:
         """Return what decides the time, as it was after the last batch."""
         tells_all = self._program.has_foreign_sources
         keeper = Timekeeper(clockwork_of(self._plan, manifest.groups, tells_all=tells_all))
-        seq, content = self._directory.committed_clock(manifest), file.load()
-        if seq and (content is None or content["seq"] < seq):
+        seq, known = self._directory.committed_clock(manifest), file.load()
+        if seq and (known is None or known.seq < seq):
             logger.warning("%s is lost or old: the last batch is replayed", file)
             self._directory.take_back(manifest)
-            seq, content = self._directory.committed_clock(manifest), None
-        keeper.load(content, seq)
-        keys.update({(scope, g): n for scope, g, n in (content or {}).get("keys", [])})
+            seq, known = self._directory.committed_clock(manifest), None
+        keeper.load(None if known is None else known.of_timekeeper(), seq)
+        if known is not None:
+            keys.update({(scope, g): n for scope, g, n in known.keys or []})
         keeper.is_sure = keeper.is_sure or not seq
         return keeper
 
@@ -296,7 +297,7 @@ class SparkRun:
             payloads=None if folders.payloads is None else folders.payloads.path,
             layouts=manifest.layouts,
             loglevel=config.loglevel,
-            reached={} if last is None else last.clock.get("reached", {}),
+            reached={} if last is None else last.clock.reached,
             places=None if folders.places is None else folders.places.path,
         )
 

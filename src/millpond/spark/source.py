@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millpond.connectors.protocols import Offsets, SourceReader
-from millpond.documents import unsealed
 from millpond.driver.clock_jumps import JumpWatch
 from millpond.driver.timekeeper import Clockwork, Timekeeper
 from millpond.errors import TopicError
@@ -31,6 +30,7 @@ from millpond.spark.internals.read_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from millpond.storage.clock_file import known_time_in
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
 
@@ -185,10 +185,10 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             version = (status.st_mtime_ns, status.st_ino, seq)
             if version != self._clock_read:
                 self._clock_read = version
-                content = unsealed(file.read_bytes())
-                self._keeper.load(content, seq)
+                known = known_time_in(file.read_bytes(), file)
+                self._keeper.load(known.of_timekeeper(), seq)
                 if seq != self._begun_at:  # what an earlier run wrote is about that run
-                    self._room = content.get("room")
+                    self._room = known.room or None
         except (FileNotFoundError, ValueError):
             if self._keeper.seq != seq:
                 self._keeper.load(None, seq)

@@ -260,12 +260,11 @@ class Checkpoint:
     def is_by_hand(self, number: int) -> bool:
         """Tell whether a batch was put in by people: no time passes between it and the last."""
         batch, before = self.batch(number), self.batch(number - 1)
-        if batch is not None and "edits" in batch.source:
+        if batch is not None and batch.is_edit:
             return True  # also where it is the first of all, see `admin.reshape`
         if batch is None or before is None:
             return False
-        seq = batch.clock.get("seq")
-        return seq is not None and seq == before.clock.get("seq")
+        return batch.has_clock and before.has_clock and batch.clock.seq == before.clock.seq
 
     def copy_to(
         self,

@@ -20,11 +20,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from msgspec import UNSET
+
 from millpond.connectors.file_list import COPY, LIST, parse_list
 from millpond.connectors.log_partition import Partition
 from millpond.errors import ConfigError, DamagedStateError
 from millpond.program.plan import Plan
 from millpond.storage.audit import Accept, ClearState
+from millpond.storage.batch_source import offsets_in
 from millpond.storage.checkpoint import Batch, Checkpoint, Problem, damaged
 from millpond.storage.claims import claims_of
 from millpond.storage.clock_file import read_clock
@@ -246,7 +249,7 @@ class StateDirectory:
             return []
         checkpoint, problems = self.checkpoint(manifest), []
         journal = read_journal(self.journal_file(manifest))
-        read = [manifest.start_offsets, *(b["millpond"] for b in journal.batches.values())]
+        read = [manifest.start_offsets, *map(offsets_in, journal.batches.values())]
         for number in checkpoint.planned()[-2:]:
             with suppress(DamagedStateError):
                 if (batch := checkpoint.batch(number)) is not None:
@@ -288,14 +291,14 @@ class StateDirectory:
         seq, checkpoint = self.committed_clock(manifest), self.checkpoint(manifest)
         last = checkpoint.last()
         begun = checkpoint.batch(0 if last is None else last + 1)
-        known = {0 if begun is None else int(begun.clock.get("seq", 0)), *journal.batches}
+        known = {0 if begun is None else begun.clock.seq, *journal.batches}
         until = max(*known, journal.delivered + 1, manifest.replay_until, self._seen(manifest))
         return not known.issuperset(range(seq + 1, until + 1))
 
     def _seen(self, manifest: Manifest) -> int:
         """Return the clock of the last batch that was delivered and seen, as far as it is known."""
         known = read_clock(self.clock_file(manifest))
-        return -1 if known is None else int(known["seq"])
+        return -1 if known is None else known.seq
 
     def _takes_back(self, manifest: Manifest) -> bool:
         """Tell whether the last batch is done once more, because what it saw is lost."""
@@ -331,11 +334,10 @@ class StateDirectory:
 
     def known_keys(self, manifest: Manifest) -> int | None:
         """Return how many keys there were after the last batch that ran; None: not known."""
-        try:
-            content = read_clock(self.clock_file(manifest)) or {}
-            return sum(int(count) for _, _, count in content["keys"])
-        except (ValueError, KeyError, TypeError):
+        known = read_clock(self.clock_file(manifest))
+        if known is None or known.keys is UNSET:
             return None
+        return sum(count for _, _, count in known.keys)
 
     # --- where the sources stand ------------------------------------------------------------
 
@@ -358,7 +360,7 @@ class StateDirectory:
     def committed_clock(self, manifest: Manifest) -> int:
         """Return the number of the clock of the last committed batch; 0 before the first."""
         batch = self.committed(manifest)
-        return 0 if batch is None else int(batch.clock.get("seq", 0))
+        return 0 if batch is None else batch.clock.seq
 
     def journal(self, manifest: Manifest) -> Journal:
         """Return what the latest batches read; nothing where that is not known.

@@ -9,10 +9,10 @@ from uuid import uuid4
 import msgspec
 
 from millpond.documents import sealed, unsealed
-from millpond.errors import StateError
 from millpond.program.layouts import translated
 from millpond.storage.audit import Event, edited_batches, entry_of, event_of
 from millpond.storage.claims import Claims, Era
+from millpond.storage.formats import check_format
 
 __all__ = ["FORMAT", "BegunBackfill", "Manifest", "lease_in", "read_manifest", "stream_of"]
 
@@ -113,12 +113,10 @@ def read_manifest(content: str | dict[str, Any], file: str) -> Manifest:
         ValueError, KeyError, TypeError, AttributeError: it is damaged.
     """
     content = unsealed(content) if isinstance(content, str) else content
-    if content["format"] > FORMAT:
-        msg = (
-            f"{file} has format {content['format']}; this version of Millpond reads up to "
-            f"{FORMAT}.\nFix: run the version that wrote it, or a newer one."
-        )
-        raise StateError(msg)
+    if "format" not in content:
+        msg = "it has no format"
+        raise ValueError(msg)
+    check_format(content, FORMAT, file)
     content = translated(content)
     content["earlier"] = [translated(era) for era in content.get("earlier", [])]
     content["backfill"] = content.get("backfill") or None

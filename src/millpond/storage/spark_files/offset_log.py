@@ -12,15 +12,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.documents import parsed
+from millpond.storage.batch_source import (
+    BatchClock,
+    Offsets,
+    Planned,
+    clock_in,
+    has_clock,
+    is_edit,
+    offsets_in,
+)
 
-__all__ = ["ERRORS", "FOLDER", "VERSIONS", "Batch", "All", "batch_in", "is_whole"]
+__all__ = ["ERRORS", "FOLDER", "VERSIONS", "Batch", "batch_in", "is_whole"]
 
 FOLDER, VERSIONS = "offsets", ("v1",)
 
 ERRORS = (ValueError, KeyError, IndexError, TypeError, AttributeError)
 """What `batch_in` raises for a text that is torn or changed."""
-
-All = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -32,32 +39,42 @@ class Batch:
     """When it was planned, by the wall clock."""
     partitions: int
     """Into how many parts its state is divided."""
-    source: dict[str, Any] = field(default_factory=dict)
+    source: Planned = field(default_factory=dict)
     """What our own source wrote: `millpond` (offsets) and `clock`."""
     foreign: tuple[str, ...] = ()
     """What the sources of Spark itself wrote."""
 
     @property
-    def offsets(self) -> All:
+    def offsets(self) -> Offsets:
         """Up to where it reads each source."""
-        return dict(self.source.get("millpond", {}))
+        return offsets_in(self.source)
 
     @property
-    def clock(self) -> dict[str, Any]:
+    def clock(self) -> BatchClock:
         """What time it is in it."""
-        return dict(self.source.get("clock", {}))
+        return clock_in(self.source)
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it has a time: one that reads Spark's own sources only has none."""
+        return has_clock(self.source)
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether people have put it there, with changed values."""
+        return is_edit(self.source)
 
     @property
     def now(self) -> int:
         """The wall clock of the batch; the same whenever it is replayed."""
-        return int(self.clock.get("now") or self.time_ms)
+        return self.clock.now or self.time_ms
 
     @property
     def reads(self) -> list[Any]:
         """What it reads and when it was planned: the same whenever it is replayed."""
         if self.foreign:
             return [self.offsets, self.time_ms, *self.foreign]
-        return [self.offsets, self.clock.get("now", 0)]
+        return [self.offsets, self.clock.now]
 
 
 def is_whole(number: int, text: str) -> bool:
@@ -88,4 +105,5 @@ def batch_in(number: int, text: str) -> Batch:
         else:
             foreign.append(line)
     partitions = int(about.get("conf", {}).get("spark.sql.shuffle.partitions", 0))
+    clock_in(own)  # refused here, where the file is known
     return Batch(number, int(about.get("batchTimestampMs", 0)), partitions, own, tuple(foreign))
