@@ -30,6 +30,7 @@ from millpond.spark.internals.read_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from millpond.storage.batch_source import clock_in
 from millpond.storage.clock_file import known_time_in
 
 __all__ = ["CLOCK", "FORMAT", "RANGES", "WAKE", "MillpondSource", "source_of"]
@@ -148,7 +149,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keeper.waits = False
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        again = self._settings.replay.get(start.get(CLOCK, {}).get("seq", 0) + 1)
+        again = self._settings.replay.get(clock_in(start).seq + 1)
         if again is not None:
             return again
         begin = self._with_new_sources(start[FORMAT])
@@ -167,7 +168,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             ends = self._within(begin, ends, limit.max_rows)
         last = start.get(CLOCK, {})
-        self._hear_of(last.get("seq", 0))
+        self._hear_of(clock_in(start).seq)
         if self._room is not None:
             ends = _cut(begin, ends, self._room)
         now = time.time_ns() // 1_000_000
