@@ -26,7 +26,11 @@ Every text says what happened, where, and how to fix it (`Fix: ...`).
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -54,6 +58,10 @@ __all__ = [
     "shown",
 ]
 
+# What commands in a text call the program.
+_PROGRAM = "APP.py"
+_FILE = re.compile(r"\.py(:\w+)?$")
+
 
 def shown(value: object, limit: int = 80) -> str:
     """Return `repr(value)`, cut so that an error never prints a whole record."""
@@ -64,8 +72,31 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def with_program(text: str) -> str:
+    """Return a text whose commands name the program that runs, where it is a file.
+
+    >>> with_program("millpond state repair APP.py")  # in a session or a test there is no file
+    'millpond state repair APP.py'
+    """
+    return text.replace(_PROGRAM, _program()) if _PROGRAM in text else text
+
+
+def _program() -> str:
+    """Return the program as it was typed: after `python`, or after a command of `millpond`."""
+    main, *words = sys.argv or [""]
+    if Path(main).name == "millpond":
+        typed = next((word for word in words if _FILE.search(word)), "")
+    else:  # a module, as in `python -m pytest`, has a spec
+        is_file = getattr(sys.modules.get("__main__"), "__spec__", None) is None
+        typed = main if is_file and _FILE.search(main) else ""
+    return shlex.quote(typed) if typed else _PROGRAM
+
+
 class MillpondError(Exception):
     """Base of every error this library raises on purpose."""
+
+    def __str__(self) -> str:
+        return with_program(super().__str__())
 
 
 class ConfigError(MillpondError, ValueError):

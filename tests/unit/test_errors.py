@@ -1,13 +1,23 @@
 import inspect
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
 from millpond import Application, errors
 from millpond.arguments.callsite import PACKAGE
 from millpond.connectors.json_serde import JSONDeserializer
-from millpond.errors import ConfigError, Failure, MillpondError, StepError, ValueTypeError, shown
+from millpond.errors import (
+    ConfigError,
+    Failure,
+    MillpondError,
+    StateError,
+    StepError,
+    ValueTypeError,
+    shown,
+)
 from millpond.testing import frame, run_local
 
 
@@ -217,3 +227,36 @@ def test_what_cannot_be_shown_is_no_error_of_its_own():
 
     assert shown(10**5_000) == "<int that cannot be shown: ValueError>"
     assert shown([Odd()]) == "<list that cannot be shown: RuntimeError>"
+
+
+FAILING = (
+    'import millpond\nraise millpond.errors.StateError("Fix: millpond state repair APP.py.")\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["shop flow.py"], "millpond state repair 'shop flow.py'."),
+        (["-m", "flow"], "millpond state repair APP.py."),
+        (["-c", FAILING], "millpond state repair APP.py."),
+    ],
+)
+def test_the_commands_of_an_error_name_the_program_that_runs(tmp_path, words, named):
+    for name in ("shop flow.py", "flow.py"):
+        (tmp_path / name).write_text(FAILING)
+
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert named in ran.stderr
+
+
+def test_the_commands_of_an_error_name_the_program_that_was_given_to_millpond(monkeypatch):
+    error = StateError("Fix: millpond state repair APP.py.")
+
+    monkeypatch.setattr(sys, "argv", ["/bin/millpond", "check", "--accept", "apps/flow.py:app"])
+    assert str(error) == "Fix: millpond state repair apps/flow.py:app."
+    monkeypatch.setattr(sys, "argv", ["/bin/millpond", "state", "verify", "state/shop"])
+    assert str(error) == "Fix: millpond state repair APP.py."

@@ -24,7 +24,7 @@ from millpond.connectors.connection import ConnectionConfig
 from millpond.connectors.log import Log
 from millpond.connectors.sources import FileSource
 from millpond.connectors.topic import TopicConfig
-from millpond.errors import ConfigError, MillpondError, shown
+from millpond.errors import ConfigError, MillpondError, shown, with_program
 from millpond.record import Record
 
 __all__ = ["main"]
@@ -161,8 +161,8 @@ def check(
     verdicts = program.check(accept)
     for verdict in verdicts:
         if as_json:
-            can_accept = {"can_accept": verdict.can_accept}
-            typer.echo(json.dumps({**asdict(verdict), "store": verdict.name, **can_accept}))
+            more = {"fix": with_program(verdict.fix), "can_accept": verdict.can_accept}
+            typer.echo(json.dumps({**asdict(verdict), "store": verdict.name, **more}))
         else:
             typer.echo(f"{verdict.says:<9} {verdict.name}")  # somebody may want to copy the name
             for line in verdict.why.splitlines():
@@ -172,7 +172,7 @@ def check(
     refused = [verdict for verdict in verdicts if verdict.says == "refuse"]
     if refused:
         first = min(refused, key=lambda verdict: verdict.can_accept)  # as `run` has it
-        typer.echo(f"Fix: {first.fix}", err=True)
+        typer.echo(f"Fix: {with_program(first.fix)}", err=True)
         raise typer.Exit(1)
 
 
