@@ -234,13 +234,14 @@ def test_every_way_out_of_a_refusal_leads_to_a_running_program(programs, tmp_pat
         assert "refuse" not in copy.verdicts().values()
 
 
+@pytest.mark.parametrize("between", ["", SUM.replace("sum", "total")], ids=["nothing", "another"])
 def test_a_step_that_comes_back_after_a_while_goes_on_only_when_somebody_says_how(
-    programs, tmp_path
+    programs, tmp_path, between
 ):
     programs.write(COUNT + SUM)
     programs.send(3)
     programs.run()
-    programs.write(COUNT)
+    programs.write(COUNT + between, on_state_change="accept")
     programs.send(1)
     programs.run()
     programs.write(COUNT + SUM)
@@ -260,6 +261,7 @@ def test_a_step_that_comes_back_after_a_while_goes_on_only_when_somebody_says_ho
         word = "accept" if way is None else way[0]
         seen = {"drop": 2, "accept": 5, "rewind": 6}
         assert copy.values("clicks/sum") == {"": next(n for w, n in seen.items() if w in word)}
+        assert copy.values("clicks/total") == ({"": 1} if between and "rewind" not in word else {})
         copy.write(COUNT + SUM)
         assert "refuse" not in copy.verdicts().values()
 

@@ -240,6 +240,16 @@ def test_a_step_that_comes_back_lacks_what_came_since_and_needs_a_word():
     assert said(compare(removed, plan, "g", accept=True))["in/users"] == "reuse"
 
 
+def test_a_step_that_comes_back_in_place_of_another_is_accepted_once_it_is_dropped():
+    plan = program(fold("users"))
+    replaced = known_of(plan, program(fold("shops")))
+
+    (refused,) = (v for v in compare(replaced, plan, "g") if v.says == "refuse")
+
+    drop = "millpond state drop APP.py in/users, then millpond check --accept APP.py."
+    assert f"or let it start empty: {drop}" in refused.fix
+
+
 def test_a_new_step_is_no_rename_of_one_that_has_only_other_keys_now():
     known = known_of(program(by("user", fold("sum"), fold("most"))))
     plan = program(fold("seen"), by("customer", fold("sum"), fold("most")))

@@ -77,6 +77,8 @@ _ACCEPTED: dict[Says, str] = {
     "reset": "it starts empty, and what is there is dropped, as was accepted",
     "dropped": "nothing can keep it, and it is dropped, as was accepted",
     "reuse": "the program goes on with it as it was left, as was accepted",
+    "migrate": "its values are migrated as they are read, as was accepted",
+    "reshape": "it goes on as it was left, in a rewritten checkpoint, as was accepted",
     "orphaned": "nothing uses it; it is kept, as was accepted",
 }
 
@@ -96,10 +98,14 @@ def compare(known: Known, plan: Plan, group: str, accept: bool = False) -> list[
         places = sorted(kept | asked)
         return [Verdict(*place, "refuse", *_of_spark(known, plan, group)) for place in places]
     gone, new = kept - asked, asked - kept
-    verdicts = [
-        _of_unused(known, _of_kept(known, plan, *place, group, accept))
-        for place in sorted(kept & asked)
-    ]
+    verdicts = []
+    for place in sorted(kept & asked):
+        verdict = _of_kept(known, plan, *place, group, accept)
+        if verdict.says != "refuse" and not _was_used(known, *place):
+            # Without its state, the step may look like another one that was renamed.
+            looks_renamed = place in likely_renames(known, plan, gone, {*new, place})
+            verdict = _of_unused(known, verdict, looks_renamed)
+        verdicts.append(verdict)
     verdicts += _of_new(new, gone, known, plan, group)
     verdicts += _of_timers(known, plan, group)
     verdicts += [_of_gone(known, plan, *place, group) for place in sorted(gone)]
@@ -176,15 +182,21 @@ def _of_kept(known: Known, plan: Plan, scope: str, store: str, group: str, accep
     return Verdict(scope, store, "reuse", "the program goes on with it")
 
 
-def _of_unused(known: Known, verdict: Verdict) -> Verdict:
+def _was_used(known: Known, scope: str, store: str) -> bool:
+    """Tell whether the last program used a store; all of them, where that is not known."""
+    return known.active is None or store in known.active.get(scope, [])
+
+
+def _of_unused(known: Known, verdict: Verdict, looks_renamed: bool) -> Verdict:
     """Refuse to go on with state that the last program did not use: it lacks what came since."""
     scope, store = verdict.scope, verdict.store
-    if verdict.says == "refuse" or known.active is None or store in known.active.get(scope, []):
-        return verdict
     used = [era.until for era in known.earlier if store in (era.active or {}).get(scope, [])]
     last = f", last in batch {used[-1]}" if used else ""
     why = f"an earlier program used {verdict.name}{last}; what came since is not in it."
-    fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {_drop([verdict.name])}"
+    empty = _drop([verdict.name])
+    if looks_renamed:
+        empty += ", then millpond check --accept APP.py"
+    fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {empty}"
     if used:
         back = f"millpond state rewind APP.py --to {used[-1]}"
         fix += f"; or rewind to that batch, if it is kept, without the outputs since: {back}"
