@@ -311,7 +311,10 @@ def test_what_people_do_to_state_is_reported_in_full(make_app, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text("oops\n")
 
-    assert run("state", "set", place, "zoe", "total=40").exit_code == 0
+    corrected = run("state", "set", place, "zoe", "total=40")
+    assert corrected.output == "1 value(s) changed. 'zoe' is a new key.\n"
+    more = run("state", "set", place, "zoe", "total=41", "totl=42")
+    assert "2 value(s) changed. New in 'zoe': totl." in more.output, more.output
     assert run("state", "delete", place, "zoe", "--name", "total").exit_code == 0
     typo = run("state", "delete", place, "user-3", "--name", "totl")
     nobody = run("state", "delete", place, "mallory")
@@ -323,9 +326,9 @@ def test_what_people_do_to_state_is_reported_in_full(make_app, tmp_path):
     assert "it keeps total" in typo.output
     assert isinstance(broken.exception, MillpondError)
     assert "row 1" in str(broken.exception) and "Nothing was changed" in str(broken.exception)
-    assert [json.loads(line)["what"] for line in entries] == ["set", "delete"]
+    assert [json.loads(line)["what"] for line in entries] == ["set", "set", "delete"]
     assert json.loads(entries[0])["values"] == {"'total'": "40"}
-    assert audit.output.count("zoe") == 2
+    assert audit.output.count("zoe") == 3
 
 
 def test_an_export_of_several_stores_comes_back_store_by_store(make_app, tmp_path):

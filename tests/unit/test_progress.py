@@ -1,15 +1,18 @@
 """What a person sees while an application runs, where there is no terminal."""
 
 import logging
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from millpond.driver.gather import BatchReport
+from millpond.driver.gather import BatchReport, log_late
 from millpond.driver.held_back import HeldBack
 from millpond.driver.progress import Meter
+from millpond.program.plan import make_plan
+from millpond.testing import frame
 
 
 class Clock:
@@ -173,3 +176,21 @@ def test_a_source_that_holds_others_back_is_logged_once_and_then_rarely(clock, c
         meter.lag(0)
         assert warnings() == 2
     assert warnings() == 3  # what is still held back at the end of a run is said there
+
+
+def test_late_records_are_warned_of_with_the_windows_that_nothing_takes_them_of(caplog):
+    sdf = frame(name="in")
+    taken = sdf.tumbling_window(1_000).count()
+    taken.final(), taken.late().apply(print)
+    sdf.tumbling_window(5_000, name="long").count().final()
+    report = BatchReport(7)
+    report.stages[0].late = 2
+
+    log_late(report, make_plan(sdf._graph))
+
+    (warned,) = caplog.messages
+    names = r"of long_tumbling_window_5000_count \(test_progress.py:\d+\)\."
+    assert re.match(rf"batch 7: 2 record\(s\) came too late; nothing .* {names}\nFix: ", warned)
+
+    log_late(BatchReport(8), make_plan(sdf._graph))
+    assert len(caplog.messages) == 1

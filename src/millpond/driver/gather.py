@@ -136,12 +136,13 @@ def gather(rows: Iterable[Row], batch_id: int) -> Gathered:
 
 
 def log_late(report: BatchReport, plan: Plan) -> None:
-    """Say that records were late, where nobody asked for them."""
+    """Warn of late records where the program does not take them."""
     windows = plan.without_late()
     if report.late and windows:
         names = ", ".join(f"{step.store} ({step.call_site})" for step in windows)
         logger.warning(
-            "batch %s: %s record(s) came too late. Nothing takes late records of %s: call late()",
+            "batch %s: %s record(s) came too late; nothing takes late records of %s.\n"
+            "Fix: take them with late(), or wait longer: watermark(lateness=...), grace_ms=...",
             *(report.batch_id, report.late, names),
         )
 
