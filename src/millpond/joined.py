@@ -17,6 +17,7 @@ from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
 from millpond.options import TimerFunction
 from millpond.program.graph import Graph
+from millpond.program.key_types import KeyType, key_type
 from millpond.program.steps import Join, JoinSide, Late, Step
 
 __all__ = ["JoinedFrame", "OnMerge", "connect", "join_asof", "join_interval"]
@@ -111,7 +112,7 @@ def connect(
     on_timer: TimerFunction | None,
 ) -> StreamingDataFrame:
     """Return the frame of what two functions make of the records of two frames."""
-    _check_frame(left, right)
+    _check_sides(left, right)
     functions = (on_left, on_right)
     for side, function in zip(side_names, functions, strict=True):
         check_function(function, 2 + 3 * metadata, f"on_{side} of connect")
@@ -132,16 +133,25 @@ def connect(
     return records.apply(both, stateful=True, on_timer=on_timer)
 
 
-def _check_frame(left: StreamingDataFrame, right: Any) -> None:
+def _check_sides(left: StreamingDataFrame, right: Any) -> list[KeyType | None]:
+    """Refuse a side that is no frame, and keys that never meet; return their types."""
     if not isinstance(right, StreamingDataFrame) or right._graph is not left._graph:
         msg = f"a join takes a frame of the same application, got {shown(right)} ({here()})."
         raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")
+    types = one, other = [key_type(frame._head) for frame in (left, right)]
+    if one is not None and other is not None and one.type is not other.type:
+        msg = (
+            f"the keys of {one.source!r} are {one.type.__name__}, and those of {other.source!r} "
+            f"{other.type.__name__}, so no two are equal ({here()})."
+        )
+        raise ConfigError(f"{msg}\nFix: give both topics the same key_deserializer.")
+    return types
 
 
 def _joined(
     left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str | None
 ) -> JoinedFrame:
-    _check_frame(left, right)
+    types = _check_sides(left, right)
     if name is None:
         name = "join"
     if name == "default":
@@ -151,10 +161,13 @@ def _joined(
         msg = f"the name of a join is a text without '/', got {shown(name)} ({here()})."
         raise ConfigError(msg + '\nFix: name="payments".')
     graph = left._graph
-    sides: list[Step] = [
-        graph.add(JoinSide(parents=(frame._head,), call_site=here(), name=name, number=number))
-        for number, frame in enumerate((left, right))
-    ]
+    sides: list[Step] = []
+    for number, frame in enumerate((left, right)):
+        meets = types[1 - number] if types[number] is None else None
+        side = JoinSide(
+            parents=(frame._head,), call_site=here(), name=name, number=number, meets=meets
+        )
+        sides.append(graph.add(side))
     step = Join(
         parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=_merger(on_merge)
     )

@@ -397,6 +397,54 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(join, text):
         join(side_of(sdf, "l"), side_of(sdf, "r"))
 
 
+@pytest.mark.parametrize(
+    ("read_as", "key", "fix"),
+    [
+        ("bytes", "c1", "Fix: app.topic('customers', key_deserializer='str')."),
+        ("bytes", 7, "Fix: app.topic('customers', key_deserializer='int')."),
+        ("str", 7, "Fix: group_by a key that is str on this side, too."),
+    ],
+)
+@pytest.mark.parametrize("is_left", [True, False])
+def test_keys_of_two_types_never_meet_and_are_refused(read_as, key, fix, is_left):
+    app = mp.Application(loglevel=None)
+    orders = app.dataframe(app.topic("orders")).group_by("customer")
+    customers = app.dataframe(app.topic("customers", key_deserializer=read_as))
+    left, right = (orders, customers) if is_left else (customers, orders)
+    engine = LocalEngine(left.join_interval(right, on_merge=pair))
+    engine.feed({"customers": [("c1", {"n": 1}, 0)]})
+    engine.feed({"orders": [(None, {"customer": key, "n": 2}, 0)]})
+
+    with pytest.raises(StepError) as failed:
+        engine.run()
+
+    assert f"are {read_as}, so no two are equal.\n{fix}" in str(failed.value)
+
+
+def test_keys_of_one_type_meet_wherever_they_are_from():
+    app = mp.Application(loglevel=None)
+    orders = app.dataframe(app.topic("orders")).group_by("customer")
+    customers = app.dataframe(app.topic("customers", key_deserializer="str"))
+    engine = LocalEngine(orders.join_interval(customers, on_merge=pair))
+    engine.feed({"customers": [("c1", {"n": 1}, 0), (None, {"n": 3}, 0)]})
+    engine.feed({"orders": [(None, {"customer": "c1", "n": 2}, 0)]})
+
+    assert engine.run() == [(2, 1)]
+
+
+def test_topics_whose_keys_are_read_differently_are_refused_where_they_are_joined():
+    app = mp.Application(loglevel=None)
+    orders = app.dataframe(app.topic("orders", key_deserializer="str"))
+    customers = app.dataframe(app.topic("customers"))
+
+    message = r"keys of 'orders' are str, and those of 'customers' bytes, so no two are equal"
+    for join in (orders.join_asof, orders.join_interval):
+        with pytest.raises(ConfigError, match=message):
+            join(customers)
+    with pytest.raises(ConfigError, match=message):
+        orders.connect(customers, lambda value, state: None, lambda value, state: None)
+
+
 def test_a_second_join_of_the_same_frames_needs_a_name():
     orders, payments = two_topics()
     orders.join_asof(payments, on_merge=pair)

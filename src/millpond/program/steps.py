@@ -322,6 +322,8 @@ class JoinSide(Step):
 
     number: int
     """0: the left side, 1: the right one."""
+    meets: Any = None
+    """The `KeyType` of the other side, where a `group_by` decides that of this one."""
 
     @property
     def verb(self) -> str:
