@@ -62,6 +62,7 @@ from millpond.wire.any_value import copy_value
 
 if TYPE_CHECKING:
     from millpond.joined import JoinedFrame, OnMerge
+    from millpond.table import Table
 
 __all__ = ["StreamingDataFrame", "clocking"]
 
@@ -80,7 +81,7 @@ _GIVEN_ALREADY = "sdf is no window any more: go on with sdf.apply(...) or sdf.to
 _MOST_WINDOWS = 100_000
 
 # What people ask of a frame that it does not have.
-_LOOKUP = "join_asof() brings the last value of another frame to each record."
+_LOOKUP = "join_table() brings the row of a table to each record."
 
 _HINTS = {
     "join_lookup": _LOOKUP,
@@ -1192,6 +1193,72 @@ class StreamingDataFrame:
 
         return joined.join_asof(
             self, right, how, on_merge, grace_ms, name, direction, tolerance, emit
+        )
+
+    def as_table(self, *, history: Duration | None = None, name: str | None = None) -> Table:
+        """Return the last value of each key as a table, which other frames can be joined with.
+
+        A value of None deletes the row. A change that is older than the row does not replace it.
+
+        >>> from millpond import Sum
+        >>> from millpond.testing import LocalEngine, frame
+        >>> both = frame()
+        >>> totals = both[both.contains("paid")].agg(paid=Sum("paid")).as_table(name="totals")
+        >>> asked = both[both.contains("ask")].join_table(totals, on="ask")
+        >>> engine = LocalEngine(asked[["paid"]])
+        >>> engine.feed([("ann", {"paid": 2}), ("ann", {"paid": 3}), ("bob", {"ask": "ann"})])
+        >>> engine.run()
+        [{'paid': 5}]
+
+        Args:
+            history: How long it is known how rows were, see `Application.table`.
+            name: The name of the table. Default: that of the topic or source.
+        """
+        from millpond.table import as_table
+
+        return as_table(self, history, name)
+
+    def join_table(
+        self,
+        table: Table,
+        on: str | Callable[[Any], Any] | None = None,
+        how: Literal["inner", "left"] = "inner",
+        on_merge: OnMerge = "raise",
+        name: str | None = None,
+        *,
+        wait_for_table: bool = True,
+        broadcast: bool = False,
+    ) -> JoinedFrame:
+        """Return each record with the row that a table has for it.
+
+        A record keeps its key, its time and its headers. Of a table with history it meets the row
+        as it was at its own time; otherwise the row as it is when the record comes.
+
+        >>> from millpond.testing import LocalEngine, frame
+        >>> both = frame()
+        >>> customers = both[both.contains("name")].as_table(name="customers")
+        >>> orders = both[both.contains("customer")]
+        >>> engine = LocalEngine(orders.join_table(customers, on="customer"))
+        >>> engine.feed([("c1", {"name": "Ann"}), ("o1", {"customer": "c1"})])
+        >>> engine.run()
+        [{'customer': 'c1', 'name': 'Ann'}]
+
+        Args:
+            table: The table.
+            on: The field that has the key of the row, or a function of the value that returns it.
+                Default: the key of the record.
+            how: "inner": records that have a row. "left": also those that have none, with None.
+            on_merge: What a record and its row become; see `join_interval`.
+            name: The name under which the table is kept for this join. Default: its own.
+            wait_for_table: Whether records wait, at each start, until the table has been read to
+                where it ended then.
+            broadcast: Whether each of some copies has the whole table, and records are dealt out
+                evenly. For a small table, and keys that have most of the records.
+        """
+        from millpond.table import join_table
+
+        return join_table(
+            self, table, on, how, on_merge, name, wait_for_table=wait_for_table, broadcast=broadcast
         )
 
     def connect(

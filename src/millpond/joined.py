@@ -17,10 +17,21 @@ from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
 from millpond.options import TimerFunction
 from millpond.program.graph import Graph
-from millpond.program.key_types import KeyType, key_type
+from millpond.program.key_types import key_type
 from millpond.program.steps import Join, JoinSide, Late, Step
 
-__all__ = ["JoinedFrame", "OnMerge", "connect", "join_asof", "join_interval"]
+__all__ = [
+    "JoinedFrame",
+    "OnMerge",
+    "check_sides",
+    "check_word",
+    "connect",
+    "join_asof",
+    "join_interval",
+    "join_step",
+    "joined",
+    "merger",
+]
 
 OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any]
 
@@ -28,9 +39,18 @@ OnMerge = Literal["raise", "keep-left", "keep-right"] | Callable[[Any, Any], Any
 class JoinedFrame(StreamingDataFrame):
     """The records of a join. `late()` has those that came too late for it."""
 
-    def __init__(self, graph: Graph, join: Join, ttl_ms: int | None = None) -> None:
-        super().__init__(graph, join, ttl_ms)
+    def __init__(
+        self,
+        graph: Graph,
+        join: Join,
+        ttl_ms: int | None = None,
+        head: Step | None = None,
+        report: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """Make a frame; `head` and `report` where the join has moved records to another key."""
+        super().__init__(graph, join if head is None else head, ttl_ms)
         self._join = join
+        self._report = report
 
     def late(self) -> StreamingDataFrame:
         """Return the records that came too late to be joined, with what made them late.
@@ -49,7 +69,8 @@ class JoinedFrame(StreamingDataFrame):
         [1, ('left', 60), ('right', 60)]
         """
         late = Late(parents=(self._join,), call_site=here(), name=self._join.name)
-        return StreamingDataFrame(self._graph, self._graph.add(late), self._ttl_ms)
+        frame = StreamingDataFrame(self._graph, self._graph.add(late), self._ttl_ms)
+        return frame if self._report is None else frame.apply(named(self._report, "late"))
 
 
 def join_interval(
@@ -64,8 +85,8 @@ def join_interval(
     emit: Emission,
 ) -> JoinedFrame:
     """Return the frame of an interval join."""
-    _check_word("how", how, ("inner", "left", "right", "outer"))
-    _check_word("emit", emit, ("watermark", "now"))
+    check_word("how", how, ("inner", "left", "right", "outer"))
+    check_word("emit", emit, ("watermark", "now"))
     backward, forward = _bound(backward_ms, "backward_ms"), _bound(forward_ms, "forward_ms")
     if backward + forward < 0:
         msg = (
@@ -76,7 +97,7 @@ def join_interval(
             f"{msg}\nFix: choose backward_ms and forward_ms so that their sum is 0 or more."
         )
     kind = Interval(how, backward, forward, wait(grace_ms, "grace_ms"), emit)
-    return _joined(left, right, kind, on_merge, name)
+    return joined(left, right, kind, on_merge, name)
 
 
 def join_asof(
@@ -91,16 +112,16 @@ def join_asof(
     emit: Emission,
 ) -> JoinedFrame:
     """Return the frame of an as-of join."""
-    _check_word("how", how, ("inner", "left"))
-    _check_word("direction", direction, ("backward", "forward", "nearest"))
-    _check_word("emit", emit, ("watermark", "now"))
+    check_word("how", how, ("inner", "left"))
+    check_word("direction", direction, ("backward", "forward", "nearest"))
+    check_word("emit", emit, ("watermark", "now"))
     if direction != "backward" and (tolerance is None or emit == "now"):
         msg = f"direction={direction!r} looks for records that are still to come ({here()})."
         fix = "say how long a left record waits for them: tolerance=timedelta(minutes=1)"
         raise ConfigError(f"{msg}\nFix: {fix}; and leave emit out.")
     far = None if tolerance is None else milliseconds(tolerance, "tolerance", least=0)
     kind = AsOf(how, wait(grace_ms, "grace_ms"), direction, far, emit)
-    return _joined(left, right, kind, on_merge, name)
+    return joined(left, right, kind, on_merge, name)
 
 
 def connect(
@@ -112,7 +133,7 @@ def connect(
     on_timer: TimerFunction | None,
 ) -> StreamingDataFrame:
     """Return the frame of what two functions make of the records of two frames."""
-    _check_sides(left, right)
+    check_sides(left, right)
     functions = (on_left, on_right)
     for side, function in zip(side_names, functions, strict=True):
         check_function(function, 2 + 3 * metadata, f"on_{side} of connect")
@@ -133,25 +154,38 @@ def connect(
     return records.apply(both, stateful=True, on_timer=on_timer)
 
 
-def _check_sides(left: StreamingDataFrame, right: Any) -> list[KeyType | None]:
-    """Refuse a side that is no frame, and keys that never meet; return their types."""
+def check_sides(left: StreamingDataFrame, right: Any) -> None:
+    """Refuse a side that is no frame, and keys that never meet."""
     if not isinstance(right, StreamingDataFrame) or right._graph is not left._graph:
         msg = f"a join takes a frame of the same application, got {shown(right)} ({here()})."
         raise ConfigError(msg + "\nFix: make both with app.dataframe(...).")
-    types = one, other = [key_type(frame._head) for frame in (left, right)]
+    one, other = [key_type(frame._head) for frame in (left, right)]
     if one is not None and other is not None and one.type is not other.type:
         msg = (
             f"the keys of {one.source!r} are {one.type.__name__}, and those of {other.source!r} "
             f"{other.type.__name__}, so no two are equal ({here()})."
         )
         raise ConfigError(f"{msg}\nFix: give both topics the same key_deserializer.")
-    return types
 
 
-def _joined(
+def joined(
     left: StreamingDataFrame, right: Any, kind: JoinKind, on_merge: OnMerge, name: str | None
 ) -> JoinedFrame:
-    types = _check_sides(left, right)
+    """Return the frame of a join."""
+    check_sides(left, right)
+    step = join_step(left, right, kind, merger(on_merge), name)
+    return JoinedFrame(left._graph, step, left._ttl_ms)
+
+
+def join_step(
+    left: StreamingDataFrame,
+    right: StreamingDataFrame,
+    kind: JoinKind,
+    merge: Callable[[Any, Any], Any],
+    name: str | None,
+) -> Join:
+    """Add a join of two frames, and return its step."""
+    types = [key_type(frame._head) for frame in (left, right)]
     if name is None:
         name = "join"
     if name == "default":
@@ -168,14 +202,13 @@ def _joined(
             parents=(frame._head,), call_site=here(), name=name, number=number, meets=meets
         )
         sides.append(graph.add(side))
-    step = Join(
-        parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=_merger(on_merge)
-    )
+    step = Join(parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=merge)
     graph.add(step)
-    return JoinedFrame(graph, step, left._ttl_ms)
+    return step
 
 
-def _check_word(what: str, given: Any, words: tuple[str, ...]) -> None:
+def check_word(what: str, given: Any, words: tuple[str, ...]) -> None:
+    """Refuse what is none of some words."""
     if given not in words:
         listed = ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
         msg = f"{what} is {listed}, got {shown(given)} ({here()})."
@@ -195,7 +228,8 @@ def _bound(given: Any, what: str) -> int:
 # --- the record made of two ---------------------------------------------------------------------
 
 
-def _merger(on_merge: Any) -> Callable[[Any, Any], Any]:
+def merger(on_merge: Any) -> Callable[[Any, Any], Any]:
+    """Return the function that makes a record of two."""
     if callable(on_merge):
         check_function(on_merge, 2, "on_merge", ["left", "right"])
         return on_merge  # type: ignore[no-any-return]

@@ -402,7 +402,7 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(join, text):
     [
         ("bytes", "c1", "Fix: app.topic('customers', key_deserializer='str')."),
         ("bytes", 7, "Fix: app.topic('customers', key_deserializer='int')."),
-        ("str", 7, "Fix: group_by a key that is str on this side, too."),
+        ("str", 7, "Fix: join by a key that is str on this side, too."),
     ],
 )
 @pytest.mark.parametrize("is_left", [True, False])

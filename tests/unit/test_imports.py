@@ -63,6 +63,7 @@ ORDER = [
     "windowed",
     "frame",
     "joined",
+    "table",
     "worker",
     "driver",
     "storage",
@@ -75,7 +76,7 @@ ORDER = [
 ]
 
 # Imports that go up the list, each inside of a method or for a type.
-UPWARDS = {("windowed", "frame"), ("frame", "joined"), ("frame", "testing")}
+UPWARDS = {("windowed", "frame"), ("frame", "joined"), ("frame", "table"), ("frame", "testing")}
 
 # Code of different processes that may not know each other, wherever it is in the list.
 APART = {

@@ -98,11 +98,12 @@ def test_the_methods_of_a_frame_are_these():
     public = {name for name in dir(millpond.StreamingDataFrame) if not name.startswith("_")}
 
     assert public == {
-        "agg", "apply", "concat", "connect", "contains", "drop", "drop_duplicates", "fill",
-        "filter", "group_by", "hopping_count_window", "hopping_window", "join_asof",
-        "join_interval", "key_by", "print", "session_window", "set_headers", "set_timestamp",
-        "sink", "sliding_count_window", "sliding_window", "stateful_map", "test", "to_topic",
-        "tumbling_count_window", "tumbling_window", "update", "update_state", "watermark",
+        "agg", "apply", "as_table", "concat", "connect", "contains", "drop", "drop_duplicates",
+        "fill", "filter", "group_by", "hopping_count_window", "hopping_window", "join_asof",
+        "join_interval", "join_table", "key_by", "print", "session_window", "set_headers",
+        "set_timestamp", "sink", "sliding_count_window", "sliding_window", "stateful_map", "test",
+        "to_topic", "tumbling_count_window", "tumbling_window", "update",
+        "update_state", "watermark",
     }  # fmt: skip
 
 

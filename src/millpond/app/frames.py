@@ -6,6 +6,7 @@ Takes names, formats and sources; gives topics, and frames whose first step read
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from millpond.app.not_here import NotHere
@@ -23,6 +24,7 @@ from millpond.options import Format
 from millpond.program.graph import Graph
 from millpond.program.steps import Read, SourceInfo
 from millpond.state.codec import Codec
+from millpond.table import Table
 
 __all__ = ["Frames"]
 
@@ -117,3 +119,43 @@ class Frames(NotHere):
         if state_ttl is not None:
             ttl_ms = milliseconds(state_ttl, "state_ttl")
         return StreamingDataFrame(self.graph, self.graph.add(read), ttl_ms)
+
+    def table(
+        self,
+        topic: Topic | None = None,
+        source: SourceSettings | Source | PollSource | Iterable[Any] | None = None,
+        *,
+        history: Duration | None = None,
+        idle_after: Duration = timedelta(seconds=5),
+    ) -> Table:
+        """Return the last value of each key of a topic or a source, as a table.
+
+        A new consumer group reads it from its beginning. A value of None deletes a row.
+
+        >>> from millpond import Application
+        >>> from millpond.testing import LocalEngine
+        >>> app = Application(consumer_group="shop")
+        >>> customers = app.table(app.topic("customers", key_deserializer="str"))
+        >>> orders = app.dataframe(app.topic("orders"))
+        >>> engine = LocalEngine(orders.join_table(customers, on="customer"))
+        >>> engine.feed({"customers": [("c1", {"name": "Ann"})]})
+        >>> engine.feed({"orders": [("o1", {"customer": "c1"})]})
+        >>> engine.run()
+        [{'customer': 'c1', 'name': 'Ann'}]
+
+        Args:
+            topic: A topic of this application.
+            source: Instead of a topic; see `dataframe`.
+            history: How long it is known how rows were: a record meets the row as it was at its
+                own time, and may be so much later than the watermark. Default: rows as they are.
+            idle_after: With history, records wait for the watermark of the table. After how long
+                without a change the wall clock takes over there.
+        """
+        changes = self.dataframe(topic, source)
+        read = changes._head
+        assert isinstance(read, Read)
+        self.graph.tables.add(read.source.name)
+        clocking = read.source.clocking
+        if history is not None and clocking.idle_after_ms is None:
+            changes = changes.watermark(clocking.lateness_ms, idle_after=idle_after)
+        return changes.as_table(history=history, name=read.source.name)

@@ -115,8 +115,12 @@ class Fields:
             for number, (_, start, end, states) in enumerate(kept)
         ]
 
-    def _joined(self, name: str, kept: Any) -> Shown:
-        """Return a record that a join keeps; its heads say nothing to people."""
+    def _joined(self, name: Any, kept: Any) -> Shown:
+        """Return a record or a row that a join keeps; its heads say nothing to people."""
+        if name in ("row", "left", "right") or type(name) is list:
+            row = "row" if kept[1] is not None else "deleted"
+            shown = name if type(name) is str else f"{name[0]} {self._value(_pack(name[1]))}"
+            return [(shown, {"time": kept[0], row: self._value(_pack(kept[1]))})]
         side, _, number = name.partition(".")
         if not number:
             return []

@@ -69,7 +69,7 @@ def clocks_of_steps(graph: Graph, points: tuple[ClockPoint, ...]) -> dict[Step, 
     after: dict[Step, ClockRef] = {}
     found: dict[Step, ClockRef] = {}
     for step in graph.steps:
-        refs = [after[parent] for parent in step.parents]
+        refs = [after[parent] for parent in _timed_by(step)]
         numbers = sorted({n for ref in refs for n in ref.points})
         found[step] = ClockRef(tuple(numbers), max((ref.delay_ms for ref in refs), default=0))
         after[step] = found[step]
@@ -79,6 +79,12 @@ def clocks_of_steps(graph: Graph, points: tuple[ClockPoint, ...]) -> dict[Step, 
             delay = found[step].delay_ms + step.kind.holds_back_ms
             after[step] = ClockRef(found[step].points, delay)
     return found
+
+
+def _timed_by(step: Step) -> tuple[Step, ...]:
+    """Return the parents by whose time a step goes: a table as it is now does not count."""
+    is_now = isinstance(step, Join) and not step.kind.goes_by_right
+    return step.parents[:1] if is_now else step.parents
 
 
 def _tells_time(step: Step) -> bool:

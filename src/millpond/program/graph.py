@@ -87,6 +87,8 @@ class Graph:
         self.steps: list[Step] = []
         self.sources: dict[str, Any] = {}
         """Settings of each source by name."""
+        self.tables: set[str] = set()
+        """The sources that a new group reads from their beginning, because they are tables."""
         self.sinks: list[Any] = []
         self.options = options or GraphOptions()
         self.migrations: dict[str, dict[int, Any]] = {}
@@ -158,6 +160,7 @@ class Graph:
         graph = Graph(self.options)
         graph.steps, graph.sources, graph.sinks = kept, self.sources, self.sinks
         graph.windows, graph.migrations, graph.warned = self.windows, self.migrations, self.warned
+        graph.tables = self.tables
         return graph
 
     def children(self) -> dict[Step, list[Step]]:

@@ -7,11 +7,13 @@ never meet in a join, whatever the keys say: "7" is not b"7", and not 7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from millpond.connectors.serde import key_form
+from millpond.errors import MillpondError, shown
 from millpond.program.steps import KeyBy, Read, Step
 
-__all__ = ["KeyType", "key_type"]
+__all__ = ["KeyType", "check_key", "check_meets", "key_type"]
 
 _TYPES = {"bytes": bytes, "str": str, "int": int, "double": float}
 
@@ -34,3 +36,25 @@ def key_type(step: Step) -> KeyType | None:
     above = [key_type(parent) for parent in step.parents]
     types = {one.type for one in above if one is not None}
     return above[0] if len(types) == 1 and None not in above else None
+
+
+def check_meets(key: Any, other: KeyType | None) -> None:
+    """Refuse a key that is equal to none of the other side."""
+    if other is None or key is None or type(key) is other.type:
+        return
+    msg = (
+        f"the key {shown(key)} is {type(key).__name__}, and on the other side of the join those of "
+        f"{other.source!r} are {other.type.__name__}, so no two are equal."
+    )
+    same = {str: "str", int: "int", float: "double"}.get(type(key))
+    fix = f"join by a key that is {other.type.__name__} on this side, too"
+    if other.type is bytes and same is not None:
+        fix = f"app.topic({other.source!r}, key_deserializer={same!r})"
+    raise MillpondError(f"{msg}\nFix: {fix}.")
+
+
+def check_key(key: Any) -> None:
+    """Refuse a row without a key."""
+    if key is None:
+        msg = "a record of a table has no key."
+        raise MillpondError(f"{msg}\nFix: give its records one: group_by(...).as_table().")

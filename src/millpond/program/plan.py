@@ -18,6 +18,7 @@ from millpond.program.graph import Graph
 from millpond.program.key_scopes import name_scopes
 from millpond.program.layouts import Layout
 from millpond.program.steps import Aggregate, Emit, Join, Late, Map, Read, Step, Window, Write
+from millpond.program.table_waits import waits_of
 from millpond.program.validate import check_graph
 from millpond.state.migrate import Lifts, version_of
 
@@ -78,6 +79,8 @@ class Plan:
     clocks: dict[Step, ClockRef] = field(default_factory=dict, repr=False)
     lifts: dict[str, dict[str, Lifts]] = field(default_factory=dict, repr=False)
     """For each key scope and store, what lifts its values to this program's version."""
+    waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each source that waits the tables that must have been read before."""
 
     @property
     def layers(self) -> int:
@@ -212,7 +215,8 @@ def make_plan(graph: Graph, *, collect: bool = False, combine: bool = True) -> P
     points = clock_points(graph)
     clocks = clocks_of_steps(graph, points)
     lifts = _lifts(graph, stages)
-    return Plan(reads, stages, edges, outputs, children, points, clocks, lifts)
+    waits = waits_of(graph.steps)
+    return Plan(reads, stages, edges, outputs, children, points, clocks, lifts, waits)
 
 
 def _lifts(graph: Graph, stages: tuple[Stage, ...]) -> dict[str, dict[str, Lifts]]:

@@ -147,7 +147,9 @@ class SparkRun:
             )
             sources.begin()
             cores = session.sparkContext.defaultParallelism
-            readers = sources.settings(cores, keeper.work, clock_file.path, journal)
+            readers = sources.settings(
+                cores, keeper.work, clock_file.path, journal, self._plan.waits
+            )
             query = self._start(session, manifest, folders, readers, handler, state)
             meter.started()
             Follower(

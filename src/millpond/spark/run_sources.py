@@ -129,7 +129,8 @@ class RunSources:
     def _start_of(self, name: str, reader: SourceReader) -> Offsets:
         if name in self.spools:
             return {"0": 0}
-        reset = self._program.config.auto_offset_reset if self._backfill is None else "earliest"
+        is_whole = self._backfill is not None or name in self._program.graph.tables
+        reset = "earliest" if is_whole else self._program.config.auto_offset_reset
         start = reader.initial(reset)
         is_topic = isinstance(self._program.graph.sources[name], Topic)
         if is_topic and any(start.values()) and reset == "latest":
@@ -149,7 +150,12 @@ class RunSources:
         return self._directory.committed_offsets(self._manifest)
 
     def settings(
-        self, cores: int, work: Clockwork, clock_file: str, journal: Journal
+        self,
+        cores: int,
+        work: Clockwork,
+        clock_file: str,
+        journal: Journal,
+        waits: dict[str, tuple[str, ...]],
     ) -> ReaderSettings:
         """Return what the process that plans batches must know.
 
@@ -158,6 +164,7 @@ class RunSources:
             work: What decides the time.
             clock_file: Where the driver leaves what it knows of the time.
             journal: What the latest batches have read.
+            waits: For each source that waits the tables that must have been read before.
         """
         config = self._program.config
         return ReaderSettings(
@@ -169,6 +176,7 @@ class RunSources:
             work=work,
             clock_file=clock_file,
             until={} if self._backfill is None else self._backfill.until,
+            waits=waits,
             replay=journal.after(self._directory.committed_clock(self._manifest)),
             room=self._limits.count or None,
         )

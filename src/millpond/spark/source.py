@@ -110,6 +110,8 @@ class ReaderSettings:
     """Up to where sources are read at most."""
     replay: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Offsets of batches that must be cut as they were cut before, by the number of their clock."""
+    waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each source that waits the tables that must have been read before."""
     room: int | None = None
     """How many records the first batch may read where the run ends after a count of outputs."""
 
@@ -127,6 +129,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._wall = JumpWatch()
         self._clock_read: tuple[int, int, int] | None = None
         self._room = settings.room
+        self._loaded: All = {}
+        """Where each table that others wait for ended when the run began."""
         self._begun_at: int | None = None
         """The number of the clock when the run began."""
 
@@ -165,6 +169,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._final is not None:
             self._final = self._final or ends
             ends = {name: self._final.get(name, ends[name]) for name in ends}
+        ends = self._held(begin, ends)
         if isinstance(limit, ReadMaxRows):
             ends = self._within(begin, ends, limit.max_rows)
         last = start.get(CLOCK, {})
@@ -175,6 +180,26 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         jump = self._wall.look(now, time.monotonic())
         tick = self._keeper.next(last, now, _moved(begin, ends), alive, jump)
         return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
+
+    def _held(self, begin: All, ends: All) -> All:
+        """Return ends at which sources that wait for a table stay where they are."""
+        waits = self._settings.waits
+        tables = {table for names in waits.values() for table in names if table in self._names}
+        for table in tables - self._loaded.keys():
+            if not self._is_away(table):
+                self._loaded[table] = ends[table]
+        loading = {
+            table
+            for table in tables
+            if any(
+                begin[table].get(partition, 0) < end
+                for partition, end in self._loaded.get(table, {"": 1}).items()
+            )
+        }
+        return {
+            name: begin[name] if loading.intersection(waits.get(name, ())) else offsets
+            for name, offsets in ends.items()
+        }
 
     def _hear_of(self, seq: int) -> None:
         """Read what the driver has learned from the last batch, if there is anything new."""

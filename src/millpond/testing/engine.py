@@ -195,7 +195,7 @@ class LocalEngine:
         self._is_ending = False
         """Whether an END mark was reached, and what is due by then is still to be done."""
         self._input: EngineInput = EngineInput(
-            self.plan.topics, None if after is None else after._input
+            self.plan.topics, self.plan.waits, None if after is None else after._input
         )
         if after is not None:
             self._go_on(after)

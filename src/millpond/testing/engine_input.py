@@ -7,7 +7,7 @@ committed, so one that has failed comes again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from millpond.connectors.sources import Mark
@@ -23,8 +23,14 @@ Batch = dict[str, list[Any]]
 class EngineInput:
     """What is there to be processed, and how far it was."""
 
-    def __init__(self, sources: list[str], after: EngineInput | None = None) -> None:
+    def __init__(
+        self,
+        sources: list[str],
+        waits: Mapping[str, Collection[str]],
+        after: EngineInput | None = None,
+    ) -> None:
         self._names = sources
+        self._waits = waits
         self._items: dict[str, list[Any]] = {}
         self._positions: dict[str, int] = defaultdict(int)
         self.offsets: dict[str, int] = defaultdict(int)
@@ -65,7 +71,7 @@ class EngineInput:
         mark: Mark | None = None
         for name in self._names:
             taken: list[Any] = []
-            for item in self._items.get(name, [])[self._positions[name] :]:
+            for item in [] if self._is_held(name) else self._left(name):
                 if len(taken) == size:
                     break
                 if isinstance(item, Mark):
@@ -77,11 +83,19 @@ class EngineInput:
                 break  # the other sources go on in the next batch
         return batch, mark
 
+    def _left(self, name: str) -> list[Any]:
+        return self._items.get(name, [])[self._positions[name] :]
+
+    def _is_held(self, name: str) -> bool:
+        """Tell whether a source waits until tables have been read."""
+        return any(self._left(table) for table in self._waits.get(name, ()))
+
     def take_mark(self, batch: Batch) -> None:
         """Take out the mark after a batch: it has its effect once."""
         for name, items in self._items.items():
             place = self._positions[name] + len(batch.get(name, []))
-            if place < len(items) and isinstance(items[place], Mark):
+            is_there = place < len(items) and isinstance(items[place], Mark)
+            if is_there and not self._is_held(name):
                 del items[place]
                 return
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
-from millpond.arguments.joins import AsOf, Interval
+from millpond.arguments.joins import AsOf, AsTable, Broadcast, ForeignKey, Interval, TwoTables
 from millpond.arguments.windows import Counted, Session, Sliding, TimeWindow
 from millpond.program.clocks import ClockPoint
 from millpond.program.layouts import Layout
@@ -47,7 +47,11 @@ from millpond.worker.fan_out import fan_out
 from millpond.worker.group_by import key_by
 from millpond.worker.join import JoinLogic
 from millpond.worker.join_asof import AsOfJoin
+from millpond.worker.join_broadcast import BroadcastJoin
+from millpond.worker.join_foreign_key import ForeignKeyJoin
 from millpond.worker.join_interval import IntervalJoin
+from millpond.worker.join_table import table_join
+from millpond.worker.join_two_tables import TablesJoin
 from millpond.worker.record_time import clocked, extracted, set_timestamp, stamped
 from millpond.worker.schedule import Schedule, TimerWatcher
 from millpond.worker.session_window import Sessions
@@ -250,7 +254,14 @@ class Finisher(Protocol):
         """Yield the index of a record, and what is to be done in its name."""
 
 
-_JOINS: dict[type, type[JoinLogic]] = {AsOf: AsOfJoin, Interval: IntervalJoin}
+_JOINS: dict[type, Callable[..., JoinLogic]] = {
+    AsOf: AsOfJoin,
+    AsTable: table_join,
+    Broadcast: BroadcastJoin,
+    ForeignKey: ForeignKeyJoin,
+    Interval: IntervalJoin,
+    TwoTables: TablesJoin,
+}
 
 _LOGIC: dict[type, type[WindowLogic]] = {
     TimeWindow: TimeWindows,

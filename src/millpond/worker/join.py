@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.arguments.joins import side_names
-from millpond.errors import MillpondError, shown
-from millpond.program.key_types import KeyType
+from millpond.program.key_types import KeyType, check_meets
 from millpond.program.steps import Join, JoinSide
 from millpond.state.key_context import KeyContext
 from millpond.state.timers import StepClock
@@ -52,8 +51,8 @@ class JoinLogic:
 
         def push(value: Any, key: Any, timestamp: int, headers: Any) -> None:
             try:
-                if meets is not None and type(key) is not meets.type and key is not None:
-                    raise _never_meets(key, meets)
+                if meets is not None and type(key) is not meets.type:
+                    check_meets(key, meets)
                 results = self.take(number, value, key, timestamp, headers)
             except StepFailure:
                 raise
@@ -117,15 +116,3 @@ class JoinLogic:
     def register(self, moment: int) -> None:
         """Have the key looked at when the step's clock shows a moment."""
         self.context.register(moment + self.delay_ms, self.clock)
-
-
-def _never_meets(key: Any, other: KeyType) -> MillpondError:
-    msg = (
-        f"the key {shown(key)} is {type(key).__name__}, and on the other side of the join those of "
-        f"{other.source!r} are {other.type.__name__}, so no two are equal."
-    )
-    same = {str: "str", int: "int", float: "double"}.get(type(key))
-    if other.type is bytes and same is not None:
-        return MillpondError(f"{msg}\nFix: app.topic({other.source!r}, key_deserializer={same!r}).")
-    name = other.type.__name__
-    return MillpondError(f"{msg}\nFix: group_by a key that is {name} on this side, too.")
