@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from millpond.app.backfill import History, run_backfill
+from millpond.app.backfill import History, apply_backfill, plan_of
 from millpond.app.broker import make_broker
 from millpond.app.frames import Frames
 from millpond.app.runner import Runner
@@ -283,7 +283,8 @@ class Application(Frames):
         """
         load_guard.stop_at(self, "backfill()")
         asked = History(files or {}, until or {}, live_from, outputs)
-        return run_backfill(self, self._runner, asked)
+        plan = plan_of(self, self._runner, asked)
+        return apply_backfill(self, self._runner, asked, plan)
 
     @property
     def reports(self) -> list[BatchReport]:

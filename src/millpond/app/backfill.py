@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.app.application import Application
     from millpond.operations.backfill import BackfillPlan
 
-__all__ = ["History", "run_backfill"]
+__all__ = ["History", "apply_backfill", "plan_of"]
 
 logger = logging.getLogger("millpond")
 
@@ -35,25 +35,7 @@ class History:
     outputs: bool
 
 
-def run_backfill(app: Application, runner: Runner, asked: History) -> int:
-    """Process history; return how many records were read."""
-    from millpond.operations.backfill import end_backfill
-    from millpond.spark.request import Backfill
-
-    plan = _plan(app, runner, asked)
-    backfill = Backfill(asked.files, plan.until, plan.outputs, plan.begun)
-    runner.backfill(backfill)
-    if backfill.dead:
-        logger.warning(
-            "%s record(s) of the backfill failed and were written to topic %r",
-            f"{backfill.dead:,}",
-            f"{app.config.consumer_group}.dead-letters",
-        )
-    end_backfill(runner.opened())
-    return backfill.read
-
-
-def _plan(app: Application, runner: Runner, asked: History) -> BackfillPlan:
+def plan_of(app: Application, runner: Runner, asked: History) -> BackfillPlan:
     """Return the plan of a backfill, or refuse it; nothing is changed."""
     from millpond.operations.backfill import check_topics, plan_backfill
 
@@ -78,6 +60,23 @@ def _plan(app: Application, runner: Runner, asked: History) -> BackfillPlan:
         live=lambda: _live(app, asked),
         outputs=asked.outputs,
     )
+
+
+def apply_backfill(app: Application, runner: Runner, asked: History, plan: BackfillPlan) -> int:
+    """Process history as planned; return how many records were read."""
+    from millpond.operations.backfill import end_backfill
+    from millpond.spark.request import Backfill
+
+    backfill = Backfill(asked.files, plan.until, plan.outputs, plan.begun)
+    runner.backfill(backfill)
+    if backfill.dead:
+        logger.warning(
+            "%s record(s) of the backfill failed and were written to topic %r",
+            f"{backfill.dead:,}",
+            f"{app.config.consumer_group}.dead-letters",
+        )
+    end_backfill(runner.opened())
+    return backfill.read
 
 
 def _live(app: Application, asked: History) -> dict[str, dict[str, int]]:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from millpond import __version__
 from millpond.app import Application
+from millpond.app.backfill import History, apply_backfill, plan_of
 from millpond.cli.loading import act_on_application, load_application
 from millpond.cli.state import state
 from millpond.cli.warmup import is_warm, warm_up
@@ -129,14 +130,16 @@ def backfill(
             raise ConfigError(msg + "\nFix: TOPIC:PARTITION=OFFSET, as in clicks:0=1000.")
         ends.setdefault(topic or place, {})[int(partition) if topic else 0] = int(offset)
 
+    asked = History(sources, ends, live_from, outputs)
+
     def act(program: Application) -> None:
-        plan = program._plan_backfill(sources, ends, live_from, outputs)
+        plan = plan_of(program, program._runner, asked)
         typer.echo(f"{plan}.")
         if dry_run:
             return
         if not yes and sys.stdin.isatty():
             typer.confirm("Go on?", abort=True)
-        count = program._apply_backfill(plan, sources)
+        count = apply_backfill(program, program._runner, asked, plan)
         typer.echo(f"{count:,} records of history; the next run goes on after them.")
 
     act_on_application(app, act, "backfill")
