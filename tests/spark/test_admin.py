@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import millpond as mp
 from millpond import admin
 from millpond.cli.main import command
+from millpond.config import PARTITIONS
 from millpond.errors import ConfigError, GroupInUseError, StateError
 
 pytestmark = pytest.mark.spark
@@ -104,6 +105,15 @@ def test_state_is_read_while_the_application_runs_and_not_changed(app, spark):
             state.set("user-3", {"total": 0}, store="payments")
         with pytest.raises(GroupInUseError, match="Fix:"):
             state.rewind(3)
+
+
+@pytest.mark.parametrize(("config", "parts"), [({}, 2), ({PARTITIONS: "3"}, 3)])
+def test_reading_state_is_divided_by_core_or_as_the_user_says(app, make_app, config, parts):
+    app = payments(make_app, spark_config=config)
+    with admin.open(app) as state:
+        rows = state._opened.reader(state._opened.manifest()).rows(9)
+
+    assert rows.rdd.getNumPartitions() == parts  # and not 200, as Spark would
 
 
 def app_running(app):

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millpond.arguments.duration import LATEST_MS
+from millpond.config import PARTITIONS
 from millpond.connectors.serde import key_to_text
 from millpond.errors import (
     DamagedStateError,
@@ -34,6 +35,7 @@ from millpond.spark.internals.error_texts import (
     what_is_damaged,
 )
 from millpond.spark.internals.state_reader import changed_blobs, operator_of, stored_blobs
+from millpond.spark.session import partitions_of
 from millpond.state.codec import Codec
 from millpond.state.layout import Pages, table_id
 from millpond.state.plain import to_plain, to_text
@@ -70,6 +72,8 @@ class StateReader:
     def __init__(
         self, session: SparkSession, checkpoint: Checkpoint, layers: int, groups: int
     ) -> None:
+        # Spark divides by 200 if nobody says otherwise, and each part that is read back is a job.
+        session.conf.set(PARTITIONS, str(partitions_of(session)))
         self.session = session
         self.checkpoint = checkpoint
         self._layers = layers
