@@ -555,7 +555,7 @@ def test_numbers_of_numpy_become_numbers_of_python(kind):
         frozenset({1}),
         [(1, {2})],
         {"amount": 1},
-        object(),
+        pytest.param(object(), id="object()"),
         1j,
         np.array([1, 2]),
     ],

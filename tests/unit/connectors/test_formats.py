@@ -217,7 +217,7 @@ def test_any_bytes_are_read_or_refused(data):
         [],
         5,
         "text",
-        object(),
+        pytest.param(object(), id="object()"),
     ],
     ids=repr,
 )
@@ -361,7 +361,7 @@ def test_types_that_are_a_text_in_json():
         "",
         5,
         Mixin(),
-        object(),
+        pytest.param(object(), id="object()"),
     ],
     ids=repr,
 )

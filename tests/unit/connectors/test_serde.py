@@ -170,7 +170,7 @@ class Own:
         {"a": {1}},
         {(1, 2): 3},
         date(2026, 1, 1),
-        Own([1]),
+        pytest.param(Own([1]), id="Own([1])"),
     ],
     ids=repr,
 )
@@ -257,7 +257,11 @@ def test_types_that_json_lacks_are_written_as_the_documents_say(value, data):
     assert serializer("json")(value) == data
 
 
-@pytest.mark.parametrize("value", [{None: 1}, {True: 1}, {(1, 2): 3}, NUMPY, 1j, object()], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [{None: 1}, {True: 1}, {(1, 2): 3}, NUMPY, 1j, pytest.param(object(), id="object()")],
+    ids=str,
+)
 def test_a_value_that_json_cannot_have_is_an_error_that_says_what_to_do(value):
     with pytest.raises(SerializationError, match=r"write as json(.|\n)*Fix: turn the value into"):
         serializer("json")(value)
