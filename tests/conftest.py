@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 # A busy machine is no failure: properties have no time limit for an example.
 settings.register_profile("millpond", deadline=None)
 settings.load_profile("millpond")
+
+
+def pytest_collection_modifyitems(items):
+    """Measure coverage by examples only: property tests would take more than twice as long."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "function", None)):
+            item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session")

@@ -692,7 +692,7 @@ def test_state_of_an_asof_join_is_the_last_right_record_of_each_key():
     sdf = frame()
     joined = side_of(sdf, "l").join_asof(side_of(sdf, "r"), "left", pair, grace_ms=1_000)
     engine = LocalEngine(joined)
-    for time in range(0, 3_000, 2):
+    for time in range(0, 3_000, 10):
         engine.feed([record("r", "a", time, time), record("l", "a", time + 1, time)])
         engine.run()
     assert len(engine.state("a", store="join")) <= 8
