@@ -68,8 +68,8 @@ stores: setup java debian ## Tests with S3, HDFS, clusters, and with programs, b
 	$(BIN)/pytest -q --durations=10 -m "(kafka or spark or cluster) and not soak" \
 		tests/remote tests/disturbed
 
-spark: setup java debian ## Tests on Spark alone
-	$(BIN)/pytest -q --durations=15 -m "spark and not soak" tests/spark tests/docs
+spark: setup java debian ## Tests on Spark alone, in two processes with a JVM each
+	$(BIN)/pytest -q -n 2 --dist worksteal --durations=15 -m "spark and not soak" tests/spark tests/docs
 
 soak: setup java debian ## Kill programs before each change of a file, executors and a broker 25 times, damage files 260 times
 	MILLPOND_KILLS=25 MILLPOND_DAMAGES=260 MILLPOND_CRASHES=1000 $(BIN)/pytest -q tests/disturbed tests/remote

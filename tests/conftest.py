@@ -9,6 +9,14 @@ from hypothesis import is_hypothesis_test, settings
 settings.register_profile("millpond", deadline=None)
 settings.load_profile("millpond")
 
+# What Spark remembers for a page that is not shown.
+_SHORT_MEMORY = {
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+
 
 def pytest_collection_modifyitems(items):
     """Measure coverage by examples only: property tests would take more than twice as long."""
@@ -22,7 +30,7 @@ def spark(request):
     """A Spark session. The connector of S3 is fetched where a test in `remote` runs, only."""
     from millpond.spark.session import open_session
 
-    config = {}
+    config = dict(_SHORT_MEMORY)
     if any(item.path.parent.name == "remote" for item in request.session.items):
         from stores import s3_jars
 
