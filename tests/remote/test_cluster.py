@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import stores
-from cluster import Cluster
+from cluster import QUICK_START, Cluster
 
 import millpond as mp
 
@@ -35,7 +35,8 @@ def test_state_outlives_the_worker_that_had_it(kind, tmp_path):
         return [(record.key, record.value) for record in app.get_consumer().read(out)]
 
     with getattr(stores, kind)(tmp_path) as store, Cluster(tmp_path / "cluster") as cluster:
-        arguments = [str(tmp_path), store.url, json.dumps(store.spark_config), cluster.address]
+        config = {**store.spark_config, "spark.executor.extraJavaOptions": QUICK_START}
+        arguments = [str(tmp_path), store.url, json.dumps(config), cluster.address]
         with (tmp_path / "errors.txt").open("w") as errors:
             # From another folder, so that nothing is found by accident of the current one.
             process = subprocess.Popen(

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["Cluster"]
+__all__ = ["QUICK_START", "Cluster"]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
+# They end before Java's second compiler has paid for itself.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 COMMON = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
@@ -37,6 +39,7 @@ class Daemon:
                 **os.environ,
                 "SPARK_HOME": str(SPARK_HOME),
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
                 **environment,
             },
         )
