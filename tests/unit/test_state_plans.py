@@ -332,6 +332,24 @@ def test_a_plan_is_applied_only_to_the_state_that_it_was_made_from(directory, tm
     assert files_of(directory) == now
 
 
+def test_a_repair_that_is_refused_leaves_no_copy(directory, tmp_path):
+    home = Path(directory.generation(directory.load()).path)
+    for number in range(5):
+        (home / "commits" / str(number)).write_text(TORN)
+    (tmp_path / "g" / "manifest.json").write_text("to")
+    (home / "offsets" / "2").write_text("to")
+    (tmp_path / "g" / "journal-0001.json").unlink()
+    before = files_of(directory)
+
+    with (
+        admin.open(tmp_path, group="g") as state,
+        pytest.raises(StateError, match="is not known any more(.|\n)*Fix"),
+    ):
+        state.repair()
+
+    assert files_of(directory) == before
+
+
 def test_a_repair_does_nothing_but_what_was_planned(directory, tmp_path):
     home = Path(directory.generation(directory.load()).path)
     with admin.open(tmp_path, group="g") as state:

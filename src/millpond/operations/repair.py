@@ -154,6 +154,7 @@ def repair(
     directory = opened.directory
     with directory.held("repair") as hold:
         work = directory.generation_folder(directory.next_generation())
+        is_applied = False
         try:
             found = _look(opened, work)
             basis = basis_of(directory, found.manifest, int(work.name))
@@ -161,14 +162,17 @@ def repair(
             if planned is not None and not plan.does_as(planned):
                 msg = f"what is damaged has changed since the plan was made: {plan}. Nothing was"
                 raise StateError(f"{msg} changed.\nFix: look at the new plan, and repair again.")
-            if plan.problems and not dry_run:
+            is_applied = bool(plan.problems) and not dry_run
+            if is_applied:
                 _apply(directory, plan, found, work)
-                return plan
         except BaseException:
-            directory.abandon(int(work.name))
+            if is_applied:
+                directory.abandon(int(work.name))
             raise
-        hold.check()
-        directory.drop_generation(int(work.name))  # a copy to look at, which never was current
+        finally:
+            # A copy to look at, which never was current. Who took over may have one of its number.
+            if not is_applied and not hold.lost_to:
+                directory.drop_generation(int(work.name))
     return plan
 
 
