@@ -266,6 +266,38 @@ def test_a_step_that_comes_back_after_a_while_goes_on_only_when_somebody_says_ho
         assert "refuse" not in copy.verdicts().values()
 
 
+REMIND = """
+def remind(value, state):
+    state.set_timer("later", after=3_000)
+    return "seen"
+
+numbers = clicks.group_by("n", name="numbers")
+numbers.apply(remind, stateful=True, on_timer=lambda *_: "fired").to_topic(app.topic("out"))
+"""
+
+
+def test_what_became_due_while_a_step_was_away_is_not_written_after_the_rewind(programs):
+    programs.write(COUNT + REMIND)
+    programs.send(3)
+    programs.run()
+    programs.write(COUNT)
+    for records in (6, 1):
+        programs.send(records)
+        programs.run()
+    programs.write(COUNT + REMIND)
+    (rewind,) = (way for way in ways_out(programs.refusal()) if way and "rewind" in way[0])
+
+    assert programs.does(rewind[0]).exit_code == 0
+    programs.run()
+    # Of the batches that were replayed nothing. What their last record has made due comes in the
+    # batch after them: the timer of number 6.
+    assert outputs(programs) == ["seen"] * 3 + ["fired"]
+    programs.send(1)
+    programs.run()
+
+    assert outputs(programs) == ["seen"] * 3 + ["fired"] + ["seen", "fired"]
+
+
 TIMED = """
 def {name}(value, state):
     if value["n"] < 3:
@@ -300,6 +332,12 @@ def test_timers_of_a_function_that_was_renamed_are_moved_or_left_when_somebody_s
 
         fired = outputs(copy).count("fired")
         assert fired == (way is not None and "rename" in way[0]), (way, outputs(copy))
+        if not fired:  # they became due meanwhile, and fire once there is a function for them
+            assert (
+                copy.does("state rename APP.py 'clicks/remind()' 'clicks/notify()'").exit_code == 0
+            )
+            copy.run()
+            assert outputs(copy).count("fired") == 1
         copy.write(TIMED.format(name="notify"))
         assert "refuse" not in copy.verdicts().values()
 

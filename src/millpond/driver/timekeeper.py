@@ -41,6 +41,8 @@ class Clockwork:
     """For each clock the steps that wait for it, with file and line."""
     timed: dict[str, tuple[tuple[int, ...], int]] = field(default_factory=dict)
     """For each store of a window or a join its points, and how far it is held back."""
+    away: dict[str, str] = field(default_factory=dict)
+    """For each key scope the name of what waits for functions that the program does not have."""
 
 
 class PointSettings(NamedTuple):
@@ -70,7 +72,8 @@ def clockwork_of(plan: Plan, groups: int, *, tells_all: bool = False) -> Clockwo
             name = plan.clock_name(ref.points)
             waiting[name] = (*waiting.get(name, ()), f"{step} ({step.call_site})")
     points = tuple(map(_settings, plan.points))
-    return Clockwork(points, stages, groups, tells_all, waiting, _timed(plan))
+    away = {s.scope: plan.away(s) for s in plan.stages if s.stores}
+    return Clockwork(points, stages, groups, tells_all, waiting, _timed(plan), away)
 
 
 def _timed(plan: Plan) -> dict[str, tuple[tuple[int, ...], int]]:
@@ -303,7 +306,8 @@ class Timekeeper:
     def clocks(self, scope: str, clock: Clock) -> dict[str, int]:
         """Return what each clock of a scope shows."""
         named = self.work.stages.get(scope, {}).items()
-        return {WALL: clock.now, **{name: clock.least(points) for name, points in named}}
+        shows = {name: clock.least(points) for name, points in named}
+        return {WALL: clock.now, self.work.away.get(scope, ""): NEVER, **shows}
 
     def is_settled(self, now: int) -> bool:
         """Tell whether nothing is due, nor would be if every source stayed quiet from here on."""

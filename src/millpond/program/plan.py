@@ -21,6 +21,7 @@ from millpond.program.steps import Aggregate, Emit, Join, Late, Map, Read, Step,
 from millpond.program.table_waits import waits_of
 from millpond.program.validate import check_graph
 from millpond.state.migrate import Lifts, version_of
+from millpond.state.timers import AWAY
 
 __all__ = ["Edge", "Output", "Plan", "Stage", "make_plan"]
 
@@ -169,6 +170,13 @@ class Plan:
             for stage in self.stages
         }
         return {scope: names for scope, names in found.items() if names}
+
+    def away(self, stage: Stage) -> str:
+        """Return under which name a stage puts aside timers of functions that it does not have.
+
+        Another program has another name: what was put aside is looked at again.
+        """
+        return AWAY + ",".join(sorted(step.name for step in stage.steps if _has_timers(step)))
 
     def versions(self) -> dict[str, dict[str, int]]:
         """Return the version of the values of each store that has migrations."""

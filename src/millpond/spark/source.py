@@ -155,7 +155,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         again = self._settings.replay.get(clock_in(start).seq + 1)
         if again is not None:
-            return again
+            return self._replayed(again)
         begin = self._with_new_sources(start[FORMAT])
         ends = {name: self._latest(name, begin[name]) for name in self._names}
         while self._final == {} and any(map(self._is_away, self._names)):
@@ -180,6 +180,15 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         jump = self._wall.look(now, time.monotonic())
         tick = self._keeper.next(last, now, _moved(begin, ends), alive, jump)
         return start if tick is None else {FORMAT: ends, CLOCK: self._keeper.to_offset(tick)}
+
+    def _replayed(self, planned: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch as it was cut, with every group woken.
+
+        A step that was not in the program then may have something due in a group without records.
+        """
+        every = list(range(self._settings.work.groups))
+        wake = dict.fromkeys(self._settings.work.stages, every)
+        return {**planned, CLOCK: {**planned.get(CLOCK, {}), "wake": wake}}
 
     def _held(self, begin: All, ends: All) -> All:
         """Return ends at which sources that wait for a table stay where they are."""

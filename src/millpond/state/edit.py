@@ -23,6 +23,7 @@ from millpond.state.stored import (
     stored_value,
     version_name,
 )
+from millpond.state.timers import AWAY
 
 __all__ = ["Edit", "apply_edits", "decode_edits", "encode_edits"]
 
@@ -157,4 +158,6 @@ def _rename_timers(view: KeyContext, key: bytes | None, old: str, new: str) -> i
     moved = timers.pop(old, {})
     if moved:
         view.put_timers({**timers, new: {**moved, **timers.get(new, {})}})
+        # They may have been put aside: no program has this name for what it puts aside.
+        view.register(min(at for at, _ in moved.values()), f"{AWAY}renamed ")
     return len(moved)

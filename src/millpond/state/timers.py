@@ -7,9 +7,12 @@ from zlib import crc32
 
 from millpond.state.timer_index import NEVER
 
-__all__ = ["WALL", "StepClock", "Timer"]
+__all__ = ["AWAY", "WALL", "StepClock", "Timer"]
 
 WALL = "wall"
+
+AWAY = "away:"
+"""Begins the names of the indexes with keys whose timers no function of the program takes."""
 """The name of the wall clock among the clocks of a stage."""
 
 

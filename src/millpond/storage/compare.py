@@ -318,7 +318,7 @@ def _of_timers(known: Known, plan: Plan, group: str) -> Iterator[Verdict]:
             if name in now or scope not in plan.stores():
                 continue
             if not others:
-                why = "the function is not in the program; timers that it has set do not fire"
+                why = "the function is not in the program; its timers fire once it is back"
                 yield Verdict(scope, name, "orphaned", why)
                 continue
             why = (

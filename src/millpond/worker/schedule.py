@@ -152,6 +152,9 @@ class Schedule:
         self._reached = reached
         self._context = context
         self._names = plan.stage_clocks(stage)
+        self._away = plan.away(stage)
+        timed = (step for step in stage.steps if isinstance(step, Map) and step.on_timer)
+        self._owners = {step.name for step in timed}
         self._clocks: list[tuple[StepClock, tuple[int, ...]]] = []
         self.watchers: list[Watcher] = []
         self.shows: dict[str, int] = {}
@@ -189,7 +192,7 @@ class Schedule:
     def visits(self, pages: Pages, *, after_records: bool) -> Visits:
         """Return what is due in a group."""
         for name, timer_index in list(pages.timer_indexes.items()):
-            if name not in self.shows:
+            if name not in self.shows and name != self._away:
                 self._adopt(name, timer_index)
         take = partial(self._take_due, pages)
         return Visits(self.watchers, self._context, take, after_records=after_records)
@@ -223,6 +226,15 @@ class Schedule:
             following = [moment for moment in moments if moment is not None]
             if following:
                 self._context.register(min(following), name)
+            if self._context.has_timers():
+                self._put_aside()
+
+    def _put_aside(self) -> None:
+        """Have the key in view looked at again once there are functions for all its timers."""
+        timers = self._context.timers()
+        away = [own for owner, own in timers.items() if owner not in self._owners]
+        if away:
+            self._context.register(min(at for own in away for at, _ in own.values()), self._away)
 
     def _sweep(self, name: str) -> int | None:
         """Remove what has expired for the steps that keep it; return when to look again."""
