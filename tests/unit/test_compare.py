@@ -332,6 +332,29 @@ def test_a_topic_of_several_steps_that_was_renamed_moves_as_a_whole():
     assert "state rename" not in steps_too[0].fix
 
 
+def test_a_renamed_topic_of_several_scopes_is_taken_for_the_one_whose_other_names_stayed():
+    def both(orders):
+        app = Application(loglevel=None)
+        sdf, customers, payments = (
+            app.dataframe(app.topic(name)) for name in (orders, "customers", "payments")
+        )
+        customers.concat(sdf).apply(keep, stateful=True)
+        sdf.group_by("order").concat(payments.group_by("order")).apply(keep, stateful=True)
+        return make_plan(app.graph)
+
+    known = known_of(both("orders"))
+    found = {verdict.name: verdict.fix for verdict in compare(known, both("purchases"), "g")}
+
+    one, other = (
+        "customers+orders customers+purchases",
+        ("orders/order+payments/order payments/order+purchases/order"),
+    )
+    fixes = found["customers+purchases/default"], found["payments/order+purchases/order/default"]
+    for fix, move, wrong in zip(fixes, (one, other), (other, one), strict=True):
+        assert f"rename APP.py {move};" in fix
+        assert wrong.split()[0] + " " + move.split()[1] not in fix
+
+
 def test_a_scope_and_a_store_that_were_renamed_move_one_after_the_other():
     known = known_of(program(by("user", fold("a"))))
 

@@ -30,6 +30,8 @@ __all__ = [
 Place = tuple[str, str]
 """A key scope and a store."""
 
+_NAMES = re.compile(r"[^+/]+")
+
 _WINDOW = re.compile(r"((?:tumbling|hopping|sliding|session)(?:_count)?_window)_\d+(?:_\d+)?")
 
 
@@ -78,6 +80,9 @@ def likely_renames(
         others = list(now.values()).count(form)
         is_only_pair = len(alike) == others == 1
         likely = [old for old in alike if is_only_pair or _is_related(old, place)]
+        # Of a topic that was renamed, the rest of the scope's name has stayed.
+        nearest = max((_in_common(old, place) for old in likely), default=0)
+        likely = [old for old in likely if _in_common(old, place) == nearest]
         if alike:
             found[place] = Guess(alike, likely)
     return found
@@ -87,6 +92,12 @@ def _was_used(known: Kept, place: Place) -> bool:
     """Tell whether the last program used a store; all of them, where that is not known."""
     scope, store = place
     return known.active is None or store in known.active.get(scope, [])
+
+
+def _in_common(old: Place, new: Place) -> int:
+    """Return how many names two key scopes share, of topics and of what has changed the key."""
+    ours, theirs = (set(_NAMES.findall(scope)) for scope, _ in (old, new))
+    return len(ours & theirs) - len(ours ^ theirs)
 
 
 def _is_related(old: Place, new: Place) -> bool:
