@@ -301,6 +301,29 @@ def verify_topics(
         raise typer.Exit(1)
 
 
+@topics.command("repair")
+def repair_topic(
+    topic: str,
+    topics_dir: Folder = _TOPICS,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Give up last records that are damaged or gone, so that others can be written after them.
+
+    A damaged file is kept beside the others, under another name.
+    """
+    log = Log(topics_dir.absolute())
+    damaged, _ = log.verify(topic)
+    for error in damaged:
+        typer.echo(str(error).partition("\n")[0])
+    if damaged and not yes and sys.stdin.isatty():
+        typer.confirm("Give them up?", abort=True)
+    given_up = log.repair(topic)
+    for number, (start, end) in given_up.items():
+        typer.echo(f"{topic}, partition {number}: offsets {start} to {end - 1} are given up.")
+    if not given_up:
+        typer.echo(f"{topic}: the last records are there, so others can be written after them.")
+
+
 @topics.command("write")
 def write_topic(
     topic: str,

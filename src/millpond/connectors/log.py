@@ -202,6 +202,20 @@ class Log:
             unsummed += old
         return damaged, unsummed
 
+    def repair(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Give up last records that are damaged or gone, so that others can be written after them.
+
+        Returns:
+            For each partition of which some were lost the first of them, and the offset after them.
+        """
+        given_up: dict[int, tuple[int, int]] = {}
+        for number in range(self.partitions(topic)):
+            with writing(f"topic {topic!r}, partition {number},", self.path):
+                lost = self._partition(topic, number).give_up()
+            if lost is not None:
+                given_up[number] = lost
+        return given_up
+
     def merge(self, topic: str) -> None:
         """Merge the small segments of a topic, as appending does from time to time."""
         for number in range(self.partitions(topic)):

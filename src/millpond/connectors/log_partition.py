@@ -24,6 +24,7 @@ from millpond.connectors.segments import (
     Listing,
     Segment,
     check,
+    give_up,
     listed,
     locked,
     move_mark,
@@ -79,6 +80,7 @@ class Partition:
                 found = self._listed()
                 self._segments, self._mark = found.segments, found.mark
                 self._tail = self._end_of(found.segments[-1]) if found.segments else 0
+                self._tail = max(self._tail, found.given_up)
                 # Never back: a list that is made while files are merged may lack some.
                 self._end = max(self._end, self._tail, self._mark)
                 is_settled = time.time_ns() - changed > _TICK * 1e9
@@ -263,6 +265,23 @@ class Partition:
         """Merge small segments, as appending does from time to time."""
         self._merger.merge()
 
+    def give_up(self) -> tuple[int, int] | None:
+        """Give up the last records where they are damaged or gone, so that others can be written.
+
+        Returns:
+            The first of these offsets and the one after the last; None: the last are there.
+        """
+        with locked(self.path / "lock"):
+            end, start = self.end(), None
+            while (segments := self.segments(again=True)) and _is_damaged(segments[-1]):
+                start = segments[-1].first
+                give_up(self.path, segments[-1], end)
+            if start is None and self._tail < end:
+                start = self._tail
+                give_up(self.path, None, end)
+            self.segments(again=True)
+            return None if start is None else (start, end)
+
     def verify(self, start: int = 0) -> tuple[list[DamagedTopicError], int]:
         """Read every segment with records from an offset on.
 
@@ -291,6 +310,14 @@ class Partition:
             )
             damaged.append(DamagedTopicError(f"{msg} from a copy."))
         return damaged, unsummed
+
+
+def _is_damaged(segment: Segment) -> bool:
+    try:
+        check(segment)
+    except DamagedTopicError:
+        return True
+    return False
 
 
 def _is_dense(found: Listing) -> bool:

@@ -34,6 +34,7 @@ __all__ = [
     "Segment",
     "check",
     "find_segments",
+    "give_up",
     "listed",
     "locked",
     "move_mark",
@@ -79,6 +80,7 @@ _REMEMBERED = 10_000
 
 _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.arrow")
 _MARK_NAME = re.compile(r"(\d{20})\.end")
+_GIVEN_UP = re.compile(r"(\d{20})\.given-up")
 
 _checked: dict[str, tuple[int, int, int]] = {}
 
@@ -115,6 +117,8 @@ class Listing:
     """Those whose records are in a merged segment as well."""
     mark: int
     """Up to where there were records at least, whatever became of their files."""
+    given_up: int = 0
+    """Up to where records were given up: the next one is written from there on."""
 
 
 def find_segments(folder: Path) -> list[Segment]:
@@ -134,7 +138,19 @@ def listed(folder: Path) -> Listing:
         (kept if segment.first >= end else covered).append(segment)
         end = max(end, segment.end or -1)
     marks = [int(match[1]) for name in names if (match := _MARK_NAME.fullmatch(name))]
-    return Listing(kept, covered, max(marks, default=0))
+    given_up = [int(match[1]) for name in names if (match := _GIVEN_UP.fullmatch(name))]
+    return Listing(kept, covered, max(marks, default=0), max(given_up, default=0))
+
+
+def give_up(folder: Path, last: Segment | None, end: int) -> None:
+    """Let records be written from an offset on though those before it are lost.
+
+    A damaged last segment stays, under a name that nobody reads.
+    """
+    if last is not None:
+        last.path.rename(last.path.with_suffix(".damaged"))
+    (folder / f"{end:020}.given-up").touch()
+    sync_folder(folder)
 
 
 def move_mark(folder: Path, before: int, end: int) -> None:
@@ -291,7 +307,8 @@ def _fix(partition: Path, what: str) -> str:
         f"Fix: restore the {what} from a copy; "
         f"millpond topics verify {words} lists every "
         f"{'damaged file' if what == 'file' else 'range that is missing'}. Without a copy, "
-        'Application(on_lost_records="skip") goes on with what is left; or '
+        'Application(on_lost_records="skip") goes on with what is left, and '
+        f"millpond topics repair {words} lets others be written after it; or "
         f"millpond topics delete {words}, write it again, and start its readers over with "
         "app.clear_state(reset_offsets=True)."
     )

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -375,3 +376,39 @@ def test_verify_of_a_topic_that_is_not_there_names_those_that_are(log):
 
     assert isinstance(found.exception, TopicError)
     assert "(there: clicks)" in str(found.exception)
+
+
+@pytest.mark.parametrize("numbers", [[2], [1, 2], [0, 1, 2]], ids=["last", "two", "all"])
+@pytest.mark.parametrize("damage", [b"not arrow", None], ids=["damaged", "gone"])
+def test_others_can_be_written_once_damaged_last_records_are_given_up(log, numbers, damage):
+    for file in [file_of(log, n) for n in numbers]:
+        file.unlink() if damage is None else file.write_bytes(damage)
+    with pytest.raises(DamagedTopicError) as refused:
+        Log(log.path).append("clicks", 0, rows(3))
+    (repair,) = re.findall(r"millpond (topics repair \S+ --topics-dir \S+)", str(refused.value))
+
+    done = CliRunner().invoke(command, shlex.split(repair))
+
+    assert done.exit_code == 0, done.output
+    first = 50 * numbers[0]
+    assert f"clicks, partition 0: offsets {first} to 149 are given up.\n" in done.output
+    again = Log(log.path)
+    assert again.append("clicks", 0, rows(3), "app", 3)
+    assert again.append("clicks", 0, rows(4), "app", 4)
+    assert not again.append("clicks", 0, rows(4), "app", 4)
+    found = Log(log.path).read("clicks", 0, 0, again.end("clicks", 0), skips_lost=True)
+    places = [value for part in found for value in part.column("offset").to_pylist()]
+    assert places == [*range(first), *range(150, 250)]
+    with pytest.raises(DamagedTopicError, match=f"offsets {first} to 149 of topic"):
+        content(log.path)
+
+
+def test_nothing_is_given_up_where_the_last_records_are_there(log):
+    file_of(log, 1).write_bytes(b"not arrow")
+
+    done = CliRunner().invoke(
+        command, ["topics", "repair", "clicks", "--topics-dir", str(log.path)]
+    )
+
+    assert "clicks: the last records are there" in done.output
+    assert log.repair("clicks") == {}
