@@ -61,6 +61,7 @@ __all__ = [
 # What commands in a text call the program.
 _PROGRAM = "APP.py"
 _FILE = re.compile(r"\.py(:\w+)?$")
+_MODULE = re.compile(r"^[^\W\d][\w.]*:\w+(\(\))?$")
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -85,7 +86,7 @@ def _program() -> str:
     """Return the program as it was typed: after `python`, or after a command of `millpond`."""
     main, *words = sys.argv or [""]
     if Path(main).name == "millpond":
-        typed = next((word for word in words if _FILE.search(word)), "")
+        typed = next((word for word in words if _FILE.search(word) or _MODULE.search(word)), "")
     else:  # a module, as in `python -m pytest`, has a spec
         is_file = getattr(sys.modules.get("__main__"), "__spec__", None) is None
         typed = main if is_file and _FILE.search(main) else ""

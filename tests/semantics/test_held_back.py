@@ -49,7 +49,10 @@ def test_a_topic_without_a_record_is_named_as_what_windows_wait_for(caplog):
     assert said.startswith("nothing has come from 'b' yet, so the watermark has no value")
     assert "other records are at 1970-01-01 00:00:10 UTC" in said
     assert "window 'tumbling_window_1000_count' (test_held_back.py:" in said
-    assert fix == "Fix: app.topic('b', idle_after=timedelta(minutes=1))."
+    assert fix == (
+        "Fix: check that its name is right; or add idle_after=timedelta(minutes=1) to "
+        "app.topic('b', ...)."
+    )
 
 
 def test_a_topic_that_went_quiet_is_named_with_the_time_of_its_last_record():
@@ -130,8 +133,8 @@ IDLE = "idle_after=timedelta(minutes=1)"
 @pytest.mark.parametrize(
     ("quiet", "fix"),
     [
-        (topic, f"app.topic('b', {IDLE})."),
-        (own_watermark, f"watermark(..., {IDLE}) at test_held_back.py:"),
+        (topic, f"add {IDLE} to app.topic('b', ...)."),
+        (own_watermark, f"add {IDLE} to watermark(...) at test_held_back.py:"),
         (list_without_items, f".watermark({IDLE}) right after read 'b' at test_held_back.py:"),
         (own_time, f".watermark(timedelta(milliseconds=5), {IDLE}) right after set_timestamp "),
     ],

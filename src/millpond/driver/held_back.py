@@ -46,7 +46,8 @@ class HeldBack:
         stands = "has no value" if self.watermark is None else f"stays at {at_time(self.watermark)}"
         where = "" if self.ahead is None else f", though other records are at {at_time(self.ahead)}"
         what = f"nothing has come from {self.source!r} {came}, so the watermark {stands}{where}."
-        return f"{what} It is waited for by {', '.join(self.steps)}.\nFix: {self.fix}"
+        fix = self.fix if self.since is not None else f"check that its name is right; or {self.fix}"
+        return f"{what} It is waited for by {', '.join(self.steps)}.\nFix: {fix}"
 
 
 def log_held(held: Iterable[HeldBack]) -> None:
@@ -74,9 +75,9 @@ def how_to_go_on(point: ClockPoint) -> str:
         quiet = span(point.clocking.idle_after_ms)
         return f"wait: the others go on after {quiet} without a record."
     if isinstance(step, Read) and step.source.kind == "topic":
-        return f"app.topic({step.name!r}, {idle})."
+        return f"add {idle} to app.topic({step.name!r}, ...)."
     if isinstance(step, Watermark):
-        return f"watermark(..., {idle}) at {step.call_site}."
+        return f"add {idle} to watermark(...) at {step.call_site}."
     lateness = point.clocking.lateness_ms
     late = f"timedelta(milliseconds={lateness}), " if lateness else ""
     return f".watermark({late}{idle}) right after {step} at {step.call_site}."

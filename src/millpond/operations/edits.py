@@ -139,5 +139,8 @@ def find_place(
         what = f"{len(found)} stores match {name!r}" if name else "no store was named"
         msg = f"{what}; there are {', '.join(places) or 'none'}."
         first = "/".join(found[0]) if found else (places or ["none"])[0]
-        raise StateError(msg + f"\nFix: name one: --store {first}, or store={first!r} in Python.")
+        how = f"name one of these in full, such as {first}"
+        if name is None:
+            how = f"name one: --store {first}, or store={first!r} in Python"
+        raise StateError(f"{msg}\nFix: {how}.")
     return found[0]
