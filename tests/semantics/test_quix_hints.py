@@ -28,7 +28,7 @@ def window():
         (lambda: frame().flat_map, "expand=True"),
         (lambda: frame().compose, "run_local"),
         (lambda: frame().qqqqqq, "use one of agg, apply, "),
-        (lambda: frame().join_lookup, r"join_asof\(\) brings the last value"),
+        (lambda: frame().join_lookup, r"join_table\(\) brings the row"),
         (lambda: frame()["a"].sum, "sdf.agg"),
         (lambda: frame()["a"].isnul, "did you mean 'isnull'"),
         (lambda: mp.Application(loglevel=None).add_source, r"dataframe\(source=\.\.\.\)"),
