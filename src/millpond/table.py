@@ -211,19 +211,22 @@ def _join_by_field(
     """Join rows with the rows that they name: each change goes to the old and to the new one."""
     field, merge, meets = _field(on), merger(on_merge), key_type(named_table._head)
 
-    def route(key: Any, change: tuple[Any, Any], before: Any) -> tuple[Any, Any]:
-        mine, value = change
-        now = None if value is None else (field(value),)
-        if now is not None:
-            check_meets(now[0], meets)
+    def route(key: Any, change: tuple[Any, Any, int], before: Any) -> tuple[Any, Any]:
+        mine, value, at = change
+        if before is not None and at < before[1]:
+            return [], before  # older than the row that is there
         sent = []
-        if before is not None and before != now:
+        if value is None:
+            return [] if before is None else [(before[0], mine, None)], None
+        asked = field(value)
+        check_meets(asked, meets)
+        if before is not None and before[0] != asked:
             sent.append((before[0], mine, None))
-        if now is not None:
-            sent.append((now[0], mine, value))
-        return sent, now
+        return [*sent, (asked, mine, value)], (asked, at)
 
-    changes = _with_key(left).stateful_map(f"{name}-on", named(route, _on_name(on)))
+    carry = named(lambda value, key, timestamp, headers: (key, value, timestamp), "with key")
+    changes = left.apply(carry, metadata=True)
+    changes = changes.stateful_map(f"{name}-on", named(route, _on_name(on)))
     sent = changes.apply(named(lambda messages: messages, "to the rows"), expand=True)
     moved = sent.group_by(named(lambda message: message[0], _on_name(on)), name=_on_name(on))
     check_sides(moved, named_table)

@@ -246,8 +246,8 @@ naming = st.tuples(st.just("l"), KEYS, TIMES, st.sampled_from([None, "x", "y", "
 @given(st.lists(st.one_of(named, naming), max_size=14), st.sampled_from(["inner", "left"]), cuts)
 def test_rows_that_name_rows_of_another_table_follow_both(arrived, how, size):
     """The changes, put into a dict, are the join of what both tables have in the end."""
-    # In the order of time: an older change of a left row is not told from a newer one before it
-    # has moved.
+    # In the order of time, but for a few that are older than the row that is there.
+    # In the order of time: that a row was deleted is not remembered where it names another.
     arrived = sorted(arrived, key=lambda change: change[2])
     sdf = frame()
     lefts = sdf.filter(lambda value: value["kind"] == "l").apply(
@@ -428,3 +428,18 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(call, text):
 
     with pytest.raises(ConfigError, match=text):
         call(sdf, sdf.as_table())
+
+
+def test_an_older_change_of_a_row_that_names_another_does_not_replace_it():
+    app = mp.Application(loglevel=None)
+    people = app.table(app.topic("people", key_deserializer="str"))
+    towns = app.table(app.topic("towns", key_deserializer="str"))
+    engine = LocalEngine(people.join(towns, on="town", on_merge="keep-left"))
+    engine.feed({"towns": [(town, {"name": town}, 0) for town in ("ulm", "bonn")]})
+    engine.run()
+    engine.feed({"people": [("ann", {"town": "ulm"}, 9), ("ann", {"town": "bonn"}, 5)]})
+    engine.feed({"people": [("ann", None, 7)]})
+
+    assert engine.run() == [{"town": "ulm", "name": "ulm"}]
+    engine.feed({"people": [("ann", None, 10)]})
+    assert engine.run()[1:] == [None]
