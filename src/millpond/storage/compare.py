@@ -134,8 +134,11 @@ def check(known: Known, plan: Plan, group: str, accept: bool = False) -> None:
     """Refuse a program that the state does not fit."""
     refused = [v for v in compare(known, plan, group, accept) if v.says == "refuse"]
     # What nobody can accept comes first: accepting the rest would not help.
-    for verdict in sorted(refused, key=lambda verdict: verdict.can_accept):
-        raise StateError(f"{verdict.why}\nFix: {verdict.fix}")
+    refused.sort(key=lambda verdict: verdict.can_accept)
+    if refused:
+        first, *others = refused
+        more = f"\nAlso refused, as `check` shows: {', '.join(v.name for v in others)}."
+        raise StateError(f"{first.why}{more * bool(others)}\nFix: {first.fix}")
 
 
 def fingerprint(known: Known, verdicts: Iterable[Verdict]) -> str:

@@ -31,7 +31,7 @@ def history(
     if not found:
         nothing(f"No change of {key} is kept.", as_json)
     rows = []
-    told: set[int] = set()
+    shown: set[int] = set()
     for change in found:
         row = {
             "batch": change.batch,
@@ -46,8 +46,8 @@ def history(
             row["records"] = [record._asdict() for record in change.records]
         else:  # for people: once a batch
             causes = ["manual"] if change.is_by_hand else [_record(r) for r in change.records]
-            row["records"] = "" if change.batch in told else "\n".join(causes)
-        told.add(change.batch)
+            row["records"] = "" if change.batch in shown else "\n".join(causes)
+        shown.add(change.batch)
         rows.append(row)
     show(rows, as_json)
 
