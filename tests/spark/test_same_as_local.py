@@ -8,7 +8,7 @@ import pytest
 
 import millpond as mp
 from millpond.connectors.log import Log
-from millpond.testing import run_local
+from millpond.testing import LocalEngine, run_local
 
 pytestmark = pytest.mark.spark
 
@@ -116,7 +116,71 @@ def joins_with_tables(app, clicks):
         joined.to_topic(app.topic(name))
 
 
+def windows(app, clicks):
+    """Of each kind of window; several in a row."""
+    users = app.dataframe(clicks).group_by("user")
+    totals = {"n": mp.Count(), "most": mp.Max("i"), "all": mp.Collect("i")}
+    users.tumbling_window(400, name="tumbling").agg(**totals).final().to_topic(
+        app.topic("tumbling")
+    )
+    users.hopping_window(400, 200, name="hopping").agg(**totals).final().to_topic(app.topic("hops"))
+    bursts = users.filter(lambda value: value["i"] % 50 < 20)
+    bursts.session_window(60, name="bursts").agg(**totals).final().to_topic(app.topic("bursts"))
+    users.sliding_window(90, name="sliding").agg(**totals).final().to_topic(app.topic("sliding"))
+    users.tumbling_count_window(7, name="sevens").agg(**totals).final().to_topic(
+        app.topic("sevens")
+    )
+    minutes = users.tumbling_window(200, name="first").agg(n=mp.Count()).final()
+    minutes.tumbling_window(800, name="second").agg(n=mp.Sum("n")).final().to_topic(
+        app.topic("two")
+    )
+
+
+def remind(value, state):
+    if value["i"] % 10 == 0:
+        state.set_timer("soon", after=95)
+        state.set_timer(f"later {value['i']}", after=700)
+    state.set("last", value["i"])
+    return value
+
+
+def timers(app, clicks):
+    def fired(key, state, timer):
+        return {"i": state.get("last"), "timer": timer.name}
+
+    sdf = app.dataframe(clicks).group_by("user")
+    sdf.apply(remind, stateful=True, on_timer=fired).to_topic(app.topic("out"))
+
+
+def known(value, state):
+    was_known = "seen" in state
+    state.set("seen", True, ttl=60)
+    return {**value, "known": was_known}
+
+
+def values_that_expire(app, clicks):
+    app.dataframe(clicks).group_by("user").apply(known, stateful=True).to_topic(app.topic("out"))
+
+
+def running_totals(app, clicks):
+    users = app.dataframe(clicks).group_by("user")
+    users.agg(n=mp.Count(), mean=mp.Mean("i"), last=mp.Latest("i")).to_topic(app.topic("each"))
+    users.agg(name="kinds", kinds=mp.CountDistinct("i")).to_topic(app.topic("kinds"))
+
+
+def duplicates(app, clicks):
+    sdf = app.dataframe(clicks)
+    sdf.group_by("user").drop_duplicates(lambda value: value["i"] % 4, within=150).to_topic(
+        app.topic("out")
+    )
+
+
 PROGRAMS = {
+    "windows": (windows, {}),
+    "timers": (timers, {}),
+    "values_that_expire": (values_that_expire, {}),
+    "running_totals": (running_totals, {}),
+    "duplicates": (duplicates, {}),
     "joins_with_tables": (joins_with_tables, {}),
     "interval_join": (interval_join, {}),
     "asof_join_by_another_key": (asof_join_by_another_key, {}),
@@ -126,6 +190,7 @@ PROGRAMS = {
     "dead_letters": (dead_letters, {"on_error": "dead-letter"}),
     "folding": (folding, {}),
 }
+BY_THE_CLOCK = ("interval_join", "windows", "timers")
 RECORDS = [
     (f"k{i % 11}" if i % 13 else None, {"i": i, "user": f"u{i % 5}"}, i * 10) for i in range(300)
 ]
@@ -168,9 +233,9 @@ def test_spark_gives_what_the_local_engine_gives(make_app, name, cut, partitions
         if records
     }
     found = topics_of(app)
-    # Pairs of a batch come before what met none; and a record that is on both sides of a join of
-    # tables gives rows of two keys that have one place.
-    if (name == "interval_join" and cut) or name == "joins_with_tables":
+    # What the clock gives comes between batches, so its place depends on how they are cut. A record
+    # on both sides of a join of tables gives rows of two keys that have one place.
+    if (name in BY_THE_CLOCK and cut) or name == "joins_with_tables":
         assert {topic: Counter(map(repr, rows)) for topic, rows in found.items()} == {
             topic: Counter(map(repr, rows)) for topic, rows in expected.items()
         }
@@ -182,3 +247,43 @@ def test_spark_gives_what_the_local_engine_gives(make_app, name, cut, partitions
         "joins_with_tables",
     ):  # several leaves are collected one after the other
         assert values == list(local)
+
+
+def test_a_changed_program_gives_on_spark_what_it_gives_locally(make_app):
+    """A migration, a new aggregation, and a step that is left out."""
+
+    def before(app, clicks):
+        sdf = app.dataframe(clicks)
+        sdf.apply(count, stateful=True).to_topic(app.topic("out"))
+        sdf.group_by("user").agg(n=mp.Count()).to_topic(app.topic("totals"))
+        sdf.group_by("user", name="again").stateful_map("sum", add, initial=0)
+
+    def after(app, clicks):
+        @app.migration("clicks/default", from_version=1)
+        def tens(values):
+            return {**values, "n": values["n"] * 10}
+
+        sdf = app.dataframe(clicks)
+        sdf.apply(count, stateful=True).to_topic(app.topic("out"))
+        sdf.group_by("user").agg(n=mp.Count(), most=mp.Max("i")).to_topic(app.topic("totals"))
+
+    engine = None
+    for program, records in ((before, RECORDS[:150]), (after, RECORDS[150:])):
+        app = make_app("same")
+        clicks = app.topic("clicks")
+        program(app, clicks)
+        engine = LocalEngine(mp.StreamingDataFrame(app.graph, app.graph.steps[0]), after=engine)
+        engine.feed(records)
+        local = engine.run()
+        with app.get_producer() as producer:
+            for key, value, timestamp in records:
+                producer.produce(clicks, value, key, timestamp=timestamp)
+        app.run(drain=True)
+
+        half = len(records)
+        found = {topic: rows[-half:] for topic, rows in topics_of(app).items() if rows}
+        assert found == {
+            topic: [(r.key, r.value, r.timestamp) for r in rows]
+            for topic, rows in local.topics.items()
+            if rows
+        }
