@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.errors import ConfigError, SimulatedCrash, StepError
+from millpond.program.explain import explain
 from millpond.testing import CRASH, LocalEngine, frame, run_local
 
 MOST = 40
@@ -335,6 +336,13 @@ def test_records_wait_until_the_table_has_been_read(waits, broadcast):
     found = engine.run(2)
 
     assert found == [{"customer": "c1", "name": "Ann"} if waits else {"customer": "c1"}] * 2
+
+
+def test_explain_says_who_waits_for_which_table():
+    shown = explain(LocalEngine(shop()).plan, "stop")
+
+    assert "read       topic 'orders'" in shown
+    assert "waits at the start until 'customers' has been read" in shown
 
 
 def test_a_table_that_waits_for_a_table_and_two_that_would_wait_for_each_other():

@@ -38,6 +38,9 @@ def explain(plan: Plan, goes_on: str = "") -> str:
         lines.append(
             _line(f"{number}" if number == 1 else "", "read", f"{where} {read.name!r}", read)
         )
+        if tables := plan.waits.get(read.source.name):
+            named = ", ".join(map(repr, tables))
+            lines.append(f"{'':<13}   waits at the start until {named} has been read")
     count = 1
     for stage in plan.stages:
         steps = [step for step in stage.steps if not isinstance(step, Read)]
