@@ -17,12 +17,13 @@ from millpond.errors import ConfigError, MillpondError, shown
 from millpond.frame import StreamingDataFrame
 from millpond.options import TimerFunction
 from millpond.program.graph import Graph
-from millpond.program.key_types import key_type
+from millpond.program.key_types import KeyType, key_field, key_type
 from millpond.program.steps import Join, JoinSide, Late, Step
 
 __all__ = [
     "JoinedFrame",
     "OnMerge",
+    "check_field",
     "check_sides",
     "check_word",
     "connect",
@@ -166,6 +167,24 @@ def check_sides(left: StreamingDataFrame, right: Any) -> None:
             f"{other.type.__name__}, so no two are equal ({here()})."
         )
         raise ConfigError(f"{msg}\nFix: give both topics the same key_deserializer.")
+    for frame, theirs in ((left, other), (right, one)):
+        _check_no_bytes(key_field(frame._head), theirs)
+
+
+def check_field(on: Any, table: StreamingDataFrame) -> None:
+    """Refuse a field of records as the key of a table whose keys are bytes."""
+    _check_no_bytes(on if isinstance(on, str) else None, key_type(table._head))
+
+
+def _check_no_bytes(field: str | None, theirs: KeyType | None) -> None:
+    if field is None or theirs is None or theirs.type is not bytes:
+        return
+    msg = (
+        f"the keys of {theirs.source!r} are bytes, and the field {field!r}, by which it is joined, "
+        f"is hardly that, so no two would be equal ({here()})."
+    )
+    fix = f"app.topic({theirs.source!r}, key_deserializer='str'), or whatever its keys are"
+    raise ConfigError(f"{msg}\nFix: {fix}; for a field of bytes, a function: value[{field!r}].")
 
 
 def joined(
@@ -198,8 +217,14 @@ def join_step(
     sides: list[Step] = []
     for number, frame in enumerate((left, right)):
         meets = types[1 - number] if types[number] is None else None
+        mine = types[number]
         side = JoinSide(
-            parents=(frame._head,), call_site=here(), name=name, number=number, meets=meets
+            parents=(frame._head,),
+            call_site=here(),
+            name=name,
+            number=number,
+            keys="" if mine is None else mine.type.__name__,
+            meets=meets,
         )
         sides.append(graph.add(side))
     step = Join(parents=tuple(sides), call_site=here(), name=name, kind=kind, merge=merge)

@@ -19,6 +19,7 @@ from millpond.frame import StreamingDataFrame
 from millpond.joined import (
     JoinedFrame,
     OnMerge,
+    check_field,
     check_sides,
     check_word,
     join_step,
@@ -133,6 +134,7 @@ def join_table(
     if on is None:
         return joined(left, table, kind, on_merge, name)
     field, merge = _field(on), merger(on_merge)
+    check_field(on, table)
     moved = _with_key(left).group_by(
         named(lambda record: field(record[1]), _on_name(on)), name=_on_name(on)
     )
@@ -184,6 +186,7 @@ def _join_copies(
 ) -> JoinedFrame:
     merge = merger(on_merge)
     field = None if on is None else _field(on)
+    check_field(on, table)
     meets = key_type(table._head)
     turns = count()
 
@@ -210,6 +213,7 @@ def _join_by_field(
 ) -> Table:
     """Join rows with the rows that they name: each change goes to the old and to the new one."""
     field, merge, meets = _field(on), merger(on_merge), key_type(named_table._head)
+    check_field(on, named_table)
 
     def route(key: Any, change: tuple[Any, Any, int], before: Any) -> tuple[Any, Any]:
         mine, value, at = change

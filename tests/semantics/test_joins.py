@@ -400,15 +400,16 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(join, text):
 @pytest.mark.parametrize(
     ("read_as", "key", "fix"),
     [
-        ("bytes", "c1", "Fix: app.topic('customers', key_deserializer='str')."),
-        ("bytes", 7, "Fix: app.topic('customers', key_deserializer='int')."),
+        ("bytes", "c1", "Fix: app.topic('customers', key_deserializer='str'); if a batch has read"),
+        ("bytes", 7, "Fix: app.topic('customers', key_deserializer='int'); if a batch has read"),
         ("str", 7, "Fix: join by a key that is str on this side, too."),
     ],
 )
 @pytest.mark.parametrize("is_left", [True, False])
 def test_keys_of_two_types_never_meet_and_are_refused(read_as, key, fix, is_left):
     app = mp.Application(loglevel=None)
-    orders = app.dataframe(app.topic("orders")).group_by("customer")
+    orders = app.dataframe(app.topic("orders"))
+    orders = orders.group_by(lambda value: value["customer"], name="customer")
     customers = app.dataframe(app.topic("customers", key_deserializer=read_as))
     left, right = (orders, customers) if is_left else (customers, orders)
     engine = LocalEngine(left.join_interval(right, on_merge=pair))
@@ -430,6 +431,40 @@ def test_keys_of_one_type_meet_wherever_they_are_from():
     engine.feed({"orders": [(None, {"customer": "c1", "n": 2}, 0)]})
 
     assert engine.run() == [(2, 1)]
+
+
+def test_a_field_is_not_joined_with_the_keys_of_a_topic_that_are_bytes():
+    app = mp.Application(loglevel=None)
+    orders = app.dataframe(app.topic("orders"))
+    customers = app.table(app.topic("customers"))
+    message = r"keys of 'customers' are bytes, and the field 'customer'(.|\n)*Fix: app.topic\("
+
+    for join in (
+        lambda: orders.group_by("customer").join_asof(customers),
+        lambda: customers.join_interval(orders.group_by("customer")),
+        lambda: orders.join_table(customers, on="customer"),
+        lambda: orders.join_table(customers, on="customer", broadcast=True),
+        lambda: orders.as_table().join(customers, on="customer"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            join()
+
+
+def test_state_of_a_join_is_not_read_by_keys_of_another_type():
+    def program(read_as):
+        app = mp.Application(loglevel=None)
+        customers = app.table(app.topic("customers", key_deserializer=read_as))
+        orders = app.dataframe(app.topic("orders"))
+        return orders.join_table(customers, on=lambda order: order["customer"], name="named")
+
+    before = LocalEngine(program("bytes"))
+    before.feed({"customers": [("c1", {"n": 1}, 0)]})
+    before.run()
+
+    with pytest.raises(
+        StateError, match=r"table join, keys: right bytes(.|\n)*right str(.|\n)*Fix:"
+    ):
+        LocalEngine(program("str"), after=before)
 
 
 def test_topics_whose_keys_are_read_differently_are_refused_where_they_are_joined():

@@ -13,7 +13,7 @@ from millpond.connectors.serde import key_form
 from millpond.errors import MillpondError, shown
 from millpond.program.steps import KeyBy, Read, Step
 
-__all__ = ["KeyType", "check_key", "check_meets", "key_type"]
+__all__ = ["KeyType", "check_key", "check_meets", "key_field", "key_type"]
 
 _TYPES = {"bytes": bytes, "str": str, "int": int, "double": float}
 
@@ -24,6 +24,13 @@ class KeyType:
 
     type: type
     source: str
+
+
+def key_field(step: Step) -> str | None:
+    """Return the field that the last `group_by` of a frame names; None: there is none."""
+    while len(step.parents) == 1 and not isinstance(step, KeyBy):
+        step = step.parents[0]
+    return step.field if isinstance(step, KeyBy) else None
 
 
 def key_type(step: Step) -> KeyType | None:
@@ -49,7 +56,12 @@ def check_meets(key: Any, other: KeyType | None) -> None:
     same = {str: "str", int: "int", float: "double"}.get(type(key))
     fix = f"join by a key that is {other.type.__name__} on this side, too"
     if other.type is bytes and same is not None:
-        fix = f"app.topic({other.source!r}, key_deserializer={same!r})"
+        # Records of the other side that were read keep the keys that they have.
+        fix = (
+            f"app.topic({other.source!r}, key_deserializer={same!r}); if a batch has read "
+            f"{other.source!r} already, also start over: millpond state clear APP.py "
+            "--reset-offsets"
+        )
     raise MillpondError(f"{msg}\nFix: {fix}.")
 
 

@@ -322,6 +322,8 @@ class JoinSide(Step):
 
     number: int
     """0: the left side, 1: the right one."""
+    keys: str = ""
+    """The type of its keys, where a topic says it: rows that are kept have keys of that type."""
     meets: Any = None
     """The `KeyType` of the other side, where a `group_by` decides that of this one."""
 
@@ -343,7 +345,9 @@ class Join(StatefulStep):
 
     @property
     def settings(self) -> str:
-        return self.kind.form
+        sides = [side for side in self.parents if isinstance(side, JoinSide) and side.keys]
+        keys = ", ".join(f"{side_names[side.number]} {side.keys}" for side in sides)
+        return self.kind.form + f", keys: {keys}" * bool(keys)
 
     @property
     def uses_metadata(self) -> bool:
