@@ -61,7 +61,7 @@ __all__ = [
 # What commands in a text call the program.
 _PROGRAM = "APP.py"
 _FILE = re.compile(r"\.py(:\w+)?$")
-_MODULE = re.compile(r"^[^\W\d][\w.]*:\w+(\(\))?$")
+_MODULE = re.compile(r"^[^\W\d]\w*(\.\w+)*(:\w+(\(\))?)?$")
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -86,11 +86,20 @@ def _program() -> str:
     """Return the program as it was typed: after `python`, or after a command of `millpond`."""
     main, *words = sys.argv or [""]
     if Path(main).name == "millpond":
-        typed = next((word for word in words if _FILE.search(word) or _MODULE.search(word)), "")
+        typed = next(filter(_FILE.search, words), "") or _module(words)
     else:  # a module, as in `python -m pytest`, has a spec
         is_file = getattr(sys.modules.get("__main__"), "__spec__", None) is None
         typed = main if is_file and _FILE.search(main) else ""
     return shlex.quote(typed) if typed else _PROGRAM
+
+
+def _module(words: list[str]) -> str:
+    """Return the module that a command runs: the first word after it that is no option."""
+    after = 2 if words[:1] == ["state"] else 1
+    if words[:1] == ["topics"]:
+        return ""
+    given = next((word for word in words[after:] if not word.startswith("-")), "")
+    return given if _MODULE.search(given) and not Path(given).is_dir() else ""
 
 
 class MillpondError(Exception):

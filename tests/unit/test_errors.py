@@ -260,5 +260,9 @@ def test_the_commands_of_an_error_name_the_program_that_was_given_to_millpond(mo
     assert str(error) == "Fix: millpond state repair apps/flow.py:app."
     monkeypatch.setattr(sys, "argv", ["/bin/millpond", "state", "get", "pkg.flow:app", "ann"])
     assert str(error) == "Fix: millpond state repair pkg.flow:app."
+    monkeypatch.setattr(sys, "argv", ["/bin/millpond", "run", "--drain", "pkg.flow"])
+    assert str(error) == "Fix: millpond state repair pkg.flow."
+    monkeypatch.setattr(sys, "argv", ["/bin/millpond", "topics", "verify", "clicks"])
+    assert str(error) == "Fix: millpond state repair APP.py."
     monkeypatch.setattr(sys, "argv", ["/bin/millpond", "state", "verify", "state/shop"])
     assert str(error) == "Fix: millpond state repair APP.py."

@@ -47,8 +47,8 @@ def test_the_plan_of_a_rewind_counts_what_is_replayed():
     assert (plan.batch, plan.batches, plan.records, plan.replay_until) == (2, 2, 20, 5)
     assert plan.changes
     assert str(plan) == (
-        "state and input go back to batch 2; 2 batches with 20 records are replayed, their outputs "
-        "are where they belong and are not written again"
+        "state and input go back to batch 2; 2 batches with 20 records are replayed, what came out "
+        "of them is not written again, even if something else comes out now"
     )
 
 

@@ -56,7 +56,8 @@ class RewindPlan:
 
     def __str__(self) -> str:
         what = {
-            "keep": "their outputs are where they belong and are not written again",
+            "keep": "what came out of them is not written "
+            "again, even if something else comes out now",
             "again": "their outputs are written again: readers see them twice",
         }[self.outputs]
         text = f"state and input go back to batch {self.batch}"

@@ -202,7 +202,10 @@ def _of_unused(known: Known, verdict: Verdict, looks_renamed: bool) -> Verdict:
     fix = f"go on with it as it was left: {ACCEPT}; or let it start empty: {empty}"
     if used:
         back = f"millpond state rewind APP.py --to {used[-1]}"
-        fix += f"; or rewind to that batch, if it is kept, without the outputs since: {back}"
+        fix += (
+            "; or rewind to that batch, if it is kept, so that it takes the records since, without "
+            f"any outputs of them (--outputs again writes those of all steps): {back}"
+        )
     return Verdict(scope, store, "refuse", why, f"{fix}.", then=verdict.says)
 
 
