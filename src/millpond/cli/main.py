@@ -307,7 +307,7 @@ def repair_topic(
     topics_dir: Folder = _TOPICS,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Give up last records that are damaged or gone, so that others can be written after them.
+    """Give up records that are damaged or gone: readers and writers go on without them.
 
     A damaged file is kept beside the others, under another name.
     """
@@ -318,10 +318,10 @@ def repair_topic(
     if damaged and not yes and sys.stdin.isatty():
         typer.confirm("Give them up?", abort=True)
     given_up = log.repair(topic)
-    for number, (start, end) in given_up.items():
+    for number, start, end in given_up:
         typer.echo(f"{topic}, partition {number}: offsets {start} to {end - 1} are given up.")
     if not given_up:
-        typer.echo(f"{topic}: the last records are there, so others can be written after them.")
+        typer.echo(f"{topic}: nothing is damaged or gone.")
 
 
 @topics.command("write")

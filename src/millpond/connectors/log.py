@@ -202,18 +202,17 @@ class Log:
             unsummed += old
         return damaged, unsummed
 
-    def repair(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Give up last records that are damaged or gone, so that others can be written after them.
+    def repair(self, topic: str) -> list[tuple[int, int, int]]:
+        """Give up what is damaged or gone, so that readers and writers go on without it.
 
         Returns:
-            For each partition of which some were lost the first of them, and the offset after them.
+            The partition of each range, its first offset and the one after its last.
         """
-        given_up: dict[int, tuple[int, int]] = {}
+        given_up: list[tuple[int, int, int]] = []
         for number in range(self.partitions(topic)):
             with writing(f"topic {topic!r}, partition {number},", self.path):
                 lost = self._partition(topic, number).give_up()
-            if lost is not None:
-                given_up[number] = lost
+            given_up += ((number, *place) for place in lost)
         return given_up
 
     def merge(self, topic: str) -> None:

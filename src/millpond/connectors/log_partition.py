@@ -63,6 +63,7 @@ class Partition:
         self._tail = 0
         """Where the records end that are there; before the end if the last ones were lost."""
         self._mark = 0
+        self._given_up: tuple[tuple[int, int], ...] = ()
         self._writers: tuple[Segment | None, dict[str, Any]] = (None, {})
         self._mutex = threading.Lock()  # the run's callback thread, producers and consumers share
         self._merger = Merger(path)
@@ -80,7 +81,8 @@ class Partition:
                 found = self._listed()
                 self._segments, self._mark = found.segments, found.mark
                 self._tail = self._end_of(found.segments[-1]) if found.segments else 0
-                self._tail = max(self._tail, found.given_up)
+                self._given_up = found.given_up
+                self._tail = max([self._tail, *(end for _, end in found.given_up)])
                 # Never back: a list that is made while files are merged may lack some.
                 self._end = max(self._end, self._tail, self._mark)
                 is_settled = time.time_ns() - changed > _TICK * 1e9
@@ -126,15 +128,16 @@ class Partition:
             return
         if end > self.end():
             raise self._missing(start, end)
+        # Where some are left out, the others do not follow one another.
+        says_offsets = skips_lost or self._lacks(start, end)
         position, looks = start, 0
-        while position < end:
+        while (position := self._past_given_up(position)) < end:
             segment = self._at(position)
             before = position
             if segment is not None:
                 try:
                     for part in self._read(segment, position, end):
-                        # Where some are left out, the others do not follow one another.
-                        yield _with_offsets(part, position) if skips_lost else part
+                        yield _with_offsets(part, position) if says_offsets else part
                         position += part.num_rows
                 except FileNotFoundError:  # merged with others since it was listed
                     pass
@@ -146,6 +149,24 @@ class Partition:
                 position, looks = self._after(gone, position, skips_lost), 0
             if looks:
                 self.segments(again=True)
+
+    def _lacks(self, start: int, end: int) -> bool:
+        """Tell whether some records of a range were given up."""
+        return any(low < end and start < high for low, high in self._given_up)
+
+    def _past_given_up(self, position: int) -> int:
+        """Return the next offset that was not given up, and say what is left out."""
+        after = self._after_given_up(position)
+        if after > position:
+            logger.warning("%s: offsets %d to %d were given up.", self.path, position, after - 1)
+        return after
+
+    def _after_given_up(self, position: int) -> int:
+        """Return the offset after the records that were given up there, or the same offset."""
+        for start, end in self._given_up:
+            if start <= position < end:
+                position = end
+        return position
 
     def _after(self, error: DamagedTopicError, position: int, skips: bool) -> int:
         """Return the next offset after what is damaged or gone, or raise."""
@@ -265,22 +286,31 @@ class Partition:
         """Merge small segments, as appending does from time to time."""
         self._merger.merge()
 
-    def give_up(self) -> tuple[int, int] | None:
-        """Give up the last records where they are damaged or gone, so that others can be written.
+    def give_up(self) -> list[tuple[int, int]]:
+        """Let readers and writers go on without what is damaged or gone.
 
         Returns:
-            The first of these offsets and the one after the last; None: the last are there.
+            The first offset of each range, and the one after its last.
         """
+        lost: list[tuple[int, int, Segment | None]] = []
         with locked(self.path / "lock"):
-            end, start = self.end(), None
-            while (segments := self.segments(again=True)) and _is_damaged(segments[-1]):
-                start = segments[-1].first
-                give_up(self.path, segments[-1], end)
-            if start is None and self._tail < end:
-                start = self._tail
-                give_up(self.path, None, end)
+            position, end, segments = 0, self.end(), self.segments(again=True)
+            firsts = [*(segment.first for segment in segments[1:]), end]
+            for segment, following in zip(segments, firsts, strict=False):
+                lost.append((position, segment.first, None))
+                position = segment.end if segment.end is not None else following
+                if _is_damaged(segment):
+                    lost.append((segment.first, position, segment))
+            lost.append((position, end, None))
+            # What was given up before is no news; a damaged file is, wherever it lies.
+            lost = [place for place in lost if place[0] < place[1] and not self._is_known(*place)]
+            for place in lost:
+                give_up(self.path, *place)
             self.segments(again=True)
-            return None if start is None else (start, end)
+        return [(start, end) for start, end, _ in lost]
+
+    def _is_known(self, start: int, end: int, damaged: Segment | None) -> bool:
+        return damaged is None and self._after_given_up(start) >= end
 
     def verify(self, start: int = 0) -> tuple[list[DamagedTopicError], int]:
         """Read every segment with records from an offset on.
@@ -294,7 +324,7 @@ class Partition:
         for segment in self.segments(again=True):
             if segment.end is not None and segment.end <= start:
                 continue
-            if position is not None and position < segment.first:
+            if position is not None and self._after_given_up(position) < segment.first:
                 damaged.append(segments_gone(self.path, position, segment.first))
             position = segment.end
             try:
@@ -302,7 +332,7 @@ class Partition:
                 position = self._end_of(segment)
             except DamagedTopicError as error:
                 damaged.append(error)
-        if position is not None and position < self._end:
+        if position is not None and self._after_given_up(position) < self._end:
             damaged.append(segments_gone(self.path, position, self._end))
         if not self.path.is_dir():
             msg = (

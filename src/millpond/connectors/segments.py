@@ -80,7 +80,7 @@ _REMEMBERED = 10_000
 
 _NAME = re.compile(r"(\d{20})(?:-(\d{20}))?\.arrow")
 _MARK_NAME = re.compile(r"(\d{20})\.end")
-_GIVEN_UP = re.compile(r"(\d{20})\.given-up")
+_GIVEN_UP = re.compile(r"(\d{20})-(\d{20})\.given-up")
 
 _checked: dict[str, tuple[int, int, int]] = {}
 
@@ -117,8 +117,8 @@ class Listing:
     """Those whose records are in a merged segment as well."""
     mark: int
     """Up to where there were records at least, whatever became of their files."""
-    given_up: int = 0
-    """Up to where records were given up: the next one is written from there on."""
+    given_up: tuple[tuple[int, int], ...] = ()
+    """From where to where records were given up: nobody waits for them any more."""
 
 
 def find_segments(folder: Path) -> list[Segment]:
@@ -138,18 +138,20 @@ def listed(folder: Path) -> Listing:
         (kept if segment.first >= end else covered).append(segment)
         end = max(end, segment.end or -1)
     marks = [int(match[1]) for name in names if (match := _MARK_NAME.fullmatch(name))]
-    given_up = [int(match[1]) for name in names if (match := _GIVEN_UP.fullmatch(name))]
-    return Listing(kept, covered, max(marks, default=0), max(given_up, default=0))
+    given_up = [
+        (int(match[1]), int(match[2])) for name in names if (match := _GIVEN_UP.fullmatch(name))
+    ]
+    return Listing(kept, covered, max(marks, default=0), tuple(sorted(given_up)))
 
 
-def give_up(folder: Path, last: Segment | None, end: int) -> None:
-    """Let records be written from an offset on though those before it are lost.
+def give_up(folder: Path, start: int, end: int, damaged: Segment | None) -> None:
+    """Let readers and writers go on without some records.
 
-    A damaged last segment stays, under a name that nobody reads.
+    A damaged segment stays, under a name that nobody reads.
     """
-    if last is not None:
-        last.path.rename(last.path.with_suffix(".damaged"))
-    (folder / f"{end:020}.given-up").touch()
+    (folder / f"{start:020}-{end:020}.given-up").touch()
+    if damaged is not None:
+        damaged.path.rename(damaged.path.with_suffix(".damaged"))
     sync_folder(folder)
 
 
@@ -307,8 +309,8 @@ def _fix(partition: Path, what: str) -> str:
         f"Fix: restore the {what} from a copy; "
         f"millpond topics verify {words} lists every "
         f"{'damaged file' if what == 'file' else 'range that is missing'}. Without a copy, "
-        'Application(on_lost_records="skip") goes on with what is left, and '
-        f"millpond topics repair {words} lets others be written after it; or "
+        f"millpond topics repair {words} gives these records up, for all that read or write the "
+        'topic; or Application(on_lost_records="skip") reads on without them; or '
         f"millpond topics delete {words}, write it again, and start its readers over with "
         "app.clear_state(reset_offsets=True)."
     )

@@ -378,37 +378,48 @@ def test_verify_of_a_topic_that_is_not_there_names_those_that_are(log):
     assert "(there: clicks)" in str(found.exception)
 
 
-@pytest.mark.parametrize("numbers", [[2], [1, 2], [0, 1, 2]], ids=["last", "two", "all"])
+EACH = [[2], [1, 2], [0, 1, 2], [1], [0, 2]]
+
+
+@pytest.mark.parametrize("numbers", EACH, ids=str)
 @pytest.mark.parametrize("damage", [b"not arrow", None], ids=["damaged", "gone"])
-def test_others_can_be_written_once_damaged_last_records_are_given_up(log, numbers, damage):
+def test_readers_and_writers_go_on_without_what_was_given_up(log, numbers, damage, caplog):
     for file in [file_of(log, n) for n in numbers]:
         file.unlink() if damage is None else file.write_bytes(damage)
     with pytest.raises(DamagedTopicError) as refused:
-        Log(log.path).append("clicks", 0, rows(3))
+        content(log.path)
     (repair,) = re.findall(r"millpond (topics repair \S+ --topics-dir \S+)", str(refused.value))
 
     done = CliRunner().invoke(command, shlex.split(repair))
 
     assert done.exit_code == 0, done.output
-    first = 50 * numbers[0]
-    assert f"clicks, partition 0: offsets {first} to 149 are given up.\n" in done.output
     again = Log(log.path)
     assert again.append("clicks", 0, rows(3), "app", 3)
     assert again.append("clicks", 0, rows(4), "app", 4)
     assert not again.append("clicks", 0, rows(4), "app", 4)
-    found = Log(log.path).read("clicks", 0, 0, again.end("clicks", 0), skips_lost=True)
-    places = [value for part in found for value in part.column("offset").to_pylist()]
-    assert places == [*range(first), *range(150, 250)]
-    with pytest.raises(DamagedTopicError, match=f"offsets {first} to 149 of topic"):
+    kept = [n for n in range(5) if n not in numbers]
+    for skips in (False, True):
+        found = list(Log(log.path).read("clicks", 0, 0, again.end("clicks", 0), skips_lost=skips))
+        places = [value for part in found for value in part.column("offset").to_pylist()]
+        assert places == [place for n in kept for place in range(50 * n, 50 * n + 50)]
+    assert "were given up" in caplog.text
+    assert Log(log.path).verify("clicks") == ([], 0)
+    assert Log(log.path).repair("clicks") == []
+    assert len(list((log.path / "clicks" / "0").glob("*.damaged"))) == len(numbers) * bool(damage)
+
+
+def test_what_is_damaged_after_some_was_given_up_is_an_error_again(log):
+    file_of(log, 2).write_bytes(b"not arrow")
+    assert log.repair("clicks") == [(0, 100, 150)]
+    file_of(log, 0).write_bytes(b"not arrow")
+
+    with pytest.raises(DamagedTopicError, match="offsets 0 to 49"):
         content(log.path)
+    assert log.repair("clicks") == [(0, 0, 50)]
 
 
-def test_nothing_is_given_up_where_the_last_records_are_there(log):
-    file_of(log, 1).write_bytes(b"not arrow")
+def test_nothing_is_given_up_where_all_records_are_there(log):
+    words = ["topics", "repair", "clicks", "--topics-dir", str(log.path)]
 
-    done = CliRunner().invoke(
-        command, ["topics", "repair", "clicks", "--topics-dir", str(log.path)]
-    )
-
-    assert "clicks: the last records are there" in done.output
-    assert log.repair("clicks") == {}
+    assert "clicks: nothing is damaged or gone." in CliRunner().invoke(command, words).output
+    assert len(content(log.path)) == 150
