@@ -24,6 +24,7 @@ from millpond.arguments.quix import (
 )
 from millpond.connectors.asked import ConsumerHints, ProducerHints
 from millpond.connectors.log import Log
+from millpond.connectors.log_partition import with_offsets
 from millpond.connectors.protocols import TopicWriter
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.serde import BytesSerializer
@@ -339,17 +340,15 @@ class Consumer(ConsumerHints):
 
     def _records(self, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
         settings = self._topics.get(topic)
-        position = start
         for batch in self._log.read(topic, partition, start, end):
-            for key, value, moment, headers in zip(
-                *(c.to_pylist() for c in batch.columns), strict=True
-            ):
+            *columns, places = (column.to_pylist() for column in with_offsets(batch, start).columns)
+            start = places[-1] + 1 if places else start
+            for key, value, moment, headers, offset in zip(*columns, places, strict=True):
                 if settings is not None:
                     key = None if key is None else settings.key_deserializer(key)
                     value = None if value is None else settings.value_deserializer(value)
-                place = (topic, partition, position)
+                place = (topic, partition, offset)
                 yield Record(key, value, moment, decode_headers(headers), *place)
-                position += 1
 
     def close(self) -> None:
         """Let go of the subscription."""

@@ -36,7 +36,7 @@ from millpond.connectors.segments import (
 )
 from millpond.errors import DamagedTopicError, TopicError
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "with_offsets"]
 
 logger = logging.getLogger("millpond")
 
@@ -137,7 +137,7 @@ class Partition:
             if segment is not None:
                 try:
                     for part in self._read(segment, position, end):
-                        yield _with_offsets(part, position) if says_offsets else part
+                        yield with_offsets(part, position) if says_offsets else part
                         position += part.num_rows
                 except FileNotFoundError:  # merged with others since it was listed
                     pass
@@ -360,7 +360,9 @@ def _is_dense(found: Listing) -> bool:
     )
 
 
-def _with_offsets(part: pa.RecordBatch, first: int) -> pa.RecordBatch:
+def with_offsets(part: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """Return records of a segment with their offsets, as readers of other brokers give them."""
+    if "offset" in part.schema.names:
+        return part
     offsets = pa.array(range(first, first + part.num_rows), pa.int64())
     return part.append_column("offset", offsets)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import command
 from millpond.connectors import segments
+from millpond.connectors.clients import Consumer
 from millpond.connectors.log import Log
 from millpond.connectors.segments import SEGMENT
 from millpond.connectors.sources import LogReader
@@ -402,6 +403,7 @@ def test_readers_and_writers_go_on_without_what_was_given_up(log, numbers, damag
         found = list(Log(log.path).read("clicks", 0, 0, again.end("clicks", 0), skips_lost=skips))
         places = [value for part in found for value in part.column("offset").to_pylist()]
         assert places == [place for n in kept for place in range(50 * n, 50 * n + 50)]
+    assert [record.offset for record in Consumer(Log(log.path), {}).read("clicks")] == places
     assert "were given up" in caplog.text
     assert Log(log.path).verify("clicks") == ([], 0)
     assert Log(log.path).repair("clicks") == []
