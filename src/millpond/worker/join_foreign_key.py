@@ -10,19 +10,18 @@ from typing import Any
 
 from millpond.program.key_types import check_key
 from millpond.program.steps import Join
-from millpond.worker.join import JoinLogic
-from millpond.worker.join_table import Row
-from millpond.worker.schedule import Firing
+from millpond.worker.join_table import Row, RowJoin
 
 __all__ = ["ForeignKeyJoin"]
 
 
-class ForeignKeyJoin(JoinLogic):
+class ForeignKeyJoin(RowJoin):
     """A join by a field. Its state: the named row, and the left rows that name it by their keys."""
 
     def __init__(self, step: Join, *rest: Any) -> None:
         super().__init__(step, *rest)
         self._row = Row(self.state, "row")
+        self.rows = (self._row,)
         self._is_inner = step.kind.how == "inner"
 
     def take(
@@ -70,13 +69,3 @@ class ForeignKeyJoin(JoinLogic):
     def _copy_of_row(self) -> Any:
         row = self._row.get()
         return None if row is None else row[1]
-
-    def due(self) -> list[Firing]:
-        deleted = self._row.deleted_at()
-        if deleted is None or deleted + 1 > self.step_clock.watermark:
-            return []
-        return [Firing(deleted + 1, "row", lambda key: self._row.forget(), self._row.forget)]
-
-    def next_due(self) -> int | None:
-        deleted = self._row.deleted_at()
-        return None if deleted is None else deleted + 1 + self.delay_ms

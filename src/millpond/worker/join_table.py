@@ -22,7 +22,7 @@ from millpond.worker.join import JoinLogic
 from millpond.worker.join_buffer import Buffer, Kept
 from millpond.worker.schedule import Firing
 
-__all__ = ["HistoryJoin", "Row", "TableJoin", "table_join"]
+__all__ = ["HistoryJoin", "Row", "RowJoin", "TableJoin", "table_join"]
 
 _time = attrgetter("timestamp")
 
@@ -42,38 +42,57 @@ class Row:
 
     def __init__(self, state: State, name: Any) -> None:
         self._state = state
-        self._name = name
+        self.name = name
 
     def change(self, timestamp: int, value: Any) -> bool:
         """Take a change; False: it is older than the row."""
-        kept = self._state.get(self._name)
+        kept = self._state.get(self.name)
         if kept is not None and timestamp < kept[0]:
             return False
-        self._state.set(self._name, [timestamp, value])
+        self._state.set(self.name, [timestamp, value])
         return True
 
     def get(self) -> tuple[int, Any] | None:
         """Return the time and the value of the row."""
-        kept = self._state.get(self._name)
+        kept = self._state.get(self.name)
         return None if kept is None or kept[1] is None else (kept[0], kept[1])
 
     def deleted_at(self) -> int | None:
         """Return when the row was deleted, as long as that is remembered."""
-        kept = self._state.get(self._name)
+        kept = self._state.get(self.name)
         return None if kept is None or kept[1] is not None else kept[0]
 
     def forget(self) -> None:
         """Forget that the row was deleted."""
         if self.deleted_at() is not None:
-            self._state.delete(self._name)
+            self._state.delete(self.name)
 
 
-class TableJoin(JoinLogic):
+class RowJoin(JoinLogic):
+    """A join that keeps rows as they are now, and remembers for a while which were deleted."""
+
+    rows: tuple[Row, ...]
+
+    def due(self) -> list[Firing]:
+        watermark = self.step_clock.watermark
+        return [
+            Firing(at + 1, row.name, lambda key, forget=row.forget: forget(), row.forget)  # type: ignore[misc]
+            for row in self.rows
+            if (at := row.deleted_at()) is not None and at + 1 <= watermark
+        ]
+
+    def next_due(self) -> int | None:
+        moments = (row.deleted_at() for row in self.rows)
+        return min((at + 1 + self.delay_ms for at in moments if at is not None), default=None)
+
+
+class TableJoin(RowJoin):
     """A join with a table as it is now. Its state: the row of the key."""
 
     def __init__(self, step: Join, *rest: Any) -> None:
         super().__init__(step, *rest)
         self._row = Row(self.state, "row")
+        self.rows = (self._row,)
         self._is_inner = step.kind.how == "inner"
 
     def take(
@@ -88,16 +107,6 @@ class TableJoin(JoinLogic):
         if row is None:
             return [] if self._is_inner else [(self.merged(0, value, None), timestamp, headers)]
         return [(self.merged(0, value, row[1]), timestamp, headers)]
-
-    def due(self) -> list[Firing]:
-        deleted = self._row.deleted_at()
-        if deleted is None or deleted + 1 > self.step_clock.watermark:
-            return []
-        return [Firing(deleted + 1, "row", lambda key: self._row.forget(), self._row.forget)]
-
-    def next_due(self) -> int | None:
-        deleted = self._row.deleted_at()
-        return None if deleted is None else deleted + 1 + self.delay_ms
 
 
 class HistoryJoin(JoinLogic):
