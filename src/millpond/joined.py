@@ -180,11 +180,14 @@ def _check_no_bytes(field: str | None, theirs: KeyType | None) -> None:
     if field is None or theirs is None or theirs.type is not bytes:
         return
     msg = (
-        f"the keys of {theirs.source!r} are bytes, and the field {field!r}, by which it is joined, "
-        f"is hardly that, so no two would be equal ({here()})."
+        f"the keys of {theirs.source!r} are bytes. The join is by the field {field!r}, which JSON "
+        f"never reads as bytes, so no two would be equal ({here()})."
     )
     fix = f"app.topic({theirs.source!r}, key_deserializer='str'), or whatever its keys are"
-    raise ConfigError(f"{msg}\nFix: {fix}; for a field of bytes, a function: value[{field!r}].")
+    function = f"lambda value: value[{field!r}]"
+    raise ConfigError(
+        f"{msg}\nFix: {fix}. If the field has bytes: {function} in place of its name."
+    )
 
 
 def joined(

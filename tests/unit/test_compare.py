@@ -250,6 +250,17 @@ def test_a_step_that_comes_back_in_place_of_another_is_accepted_once_it_is_dropp
     assert f"or let it start empty: {drop}" in refused.fix
 
 
+def test_a_refusal_names_all_stores_that_are_refused():
+    plan = program(apply, fold("users"), fold("shops"))
+    known = known_of(plan, program(apply))
+
+    with pytest.raises(StateError) as refused:
+        check(known, plan, "g")
+
+    assert "used in/shops; what came since is not in it." in str(refused.value)
+    assert "\nAlso refused, as `check` shows: in/users.\nFix: " in str(refused.value)
+
+
 def test_a_new_step_is_no_rename_of_one_that_has_only_other_keys_now():
     known = known_of(program(by("user", fold("sum"), fold("most"))))
     plan = program(fold("seen"), by("customer", fold("sum"), fold("most")))
